@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 
 const UNTIL_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_FAULTS_SHOWN: usize = 40;
+const MAX_CHARS_SHOWN: usize = 600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
@@ -79,6 +80,7 @@ pub fn play(path: &Path, kind: Kind, mode: Mode) -> Result<usize, String> {
         shared: None,
         own: None,
         conns: BTreeMap::new(),
+        said: String::new(),
         faults: Vec::new(),
         n_checked: 0,
         out: Vec::new(),
@@ -143,6 +145,8 @@ struct Player {
     shared: Option<Server>,
     own: Option<Server>,
     conns: BTreeMap<String, Conn>,
+    /// The last command line, for messages.
+    said: String,
     faults: Vec<String>,
     n_checked: usize,
     out: Vec<String>,
@@ -175,6 +179,9 @@ impl Player {
         for n in start..end {
             let written = self.out.len();
             self.out.push(source[n].to_owned());
+            if matches!(lines[n], Line::Send(..) | Line::Raw(..) | Line::Until(..)) {
+                self.said = cut(source[n]);
+            }
             if let Err(why) = self.line(lines, n, end) {
                 self.fault(n, &format!("{}\n    {why}; the rest of the section is not played", source[n]));
                 self.out.truncate(written);
@@ -226,7 +233,7 @@ impl Player {
                 }
                 let expect = self.expected(lines, n, text)?;
                 let got = self.read(conn)?;
-                self.compare(n, &expect, &got, &got);
+                self.compare(n, &expect, &got, &got, text);
                 Ok(())
             }
             Line::Closed(conn) => {
@@ -257,7 +264,7 @@ impl Player {
             Expect::Is(reply) => Expect::Is(arrange(&reply, order)),
             pattern => pattern,
         };
-        self.compare(n, &expect, &sorted, &got);
+        self.compare(n, &expect, &sorted, &got, text);
         Ok(())
     }
 
@@ -270,14 +277,14 @@ impl Player {
         }
     }
 
-    fn compare(&mut self, n: usize, expect: &Expect, sorted: &Reply, got: &Reply) {
+    fn compare(&mut self, n: usize, expect: &Expect, sorted: &Reply, got: &Reply, text: &str) {
         self.n_checked += 1;
         if !expect.allows(sorted) {
             let expected = match expect {
                 Expect::Is(reply) => notation::show(reply),
-                pattern => format!("{pattern:?}"),
+                _ => text.to_owned(),
             };
-            self.fault(n, &format!("  expected {expected}\n       got {}", notation::show(got)));
+            self.fault(n, &format!("{}\n  expected {}\n       got {}", self.said, cut(&expected), cut(&notation::show(got))));
         }
     }
 
@@ -344,6 +351,14 @@ impl Player {
             let _ = writeln!(text, "... and {} more", self.faults.len() - MAX_FAULTS_SHOWN);
         }
         text
+    }
+}
+
+/// Long replies are cut in messages.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_CHARS_SHOWN) {
+        Some((at, _)) => format!("{}... ({} bytes)", &text[..at], text.len()),
+        None => text.to_owned(),
     }
 }
 
