@@ -106,8 +106,8 @@ fn read_line(line: &str) -> Result<Line, String> {
         let args = words::split(args)?;
         return Ok(Line::Args(args.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect()));
     }
-    for (at, verb) in [(0, line), (2, line.get(2..).unwrap_or(""))] {
-        let conn = line[..at].trim().to_owned();
+    for (conn, verb) in [("", line), line.split_once(' ').unwrap_or(("", ""))] {
+        let conn = conn.to_owned();
         if let Some(version) = verb.strip_prefix("resp ") {
             return Ok(Line::Resp(conn, version.to_owned()));
         } else if verb == "close" {
