@@ -38,12 +38,16 @@ fn check(kind: Kind) {
     let mut faults = Vec::new();
     for (id, result) in &results {
         match (result, waiting.get(id)) {
-            (Ok(()), Some(reason)) => faults.push(format!("{id} passes: take it off the waiting list ({reason})")),
+            (Ok(()), Some(reason)) => {
+                faults.push(format!("{id} passes: take it off the waiting list ({reason})"))
+            }
             (Err(why), None) => faults.push(format!("{id} fails: {why}")),
             (Ok(()), None) | (Err(_), Some(_)) => {}
         }
     }
-    faults.extend(waiting.keys().filter(|id| !results.contains_key(*id)).map(|id| format!("no case is called {id}")));
+    faults.extend(
+        waiting.keys().filter(|id| !results.contains_key(*id)).map(|id| format!("no case is called {id}")),
+    );
     println!("{} cases on {kind:?}, {} of them wait for later issues", results.len(), waiting.len());
     assert!(faults.is_empty(), "{} faults on {kind:?}:\n{}", faults.len(), faults.join("\n"));
 }
@@ -52,7 +56,8 @@ fn check(kind: Kind) {
 fn run_cases(port: u16) -> BTreeMap<String, Result<(), String>> {
     let script = dir().join("run_cases.py");
     let out = Command::new("python3").arg(&script).args(["--private", "--port", &port.to_string()]).output();
-    let out = out.unwrap_or_else(|e| panic!("this test needs python3 on PATH to run {}: {e}", script.display()));
+    let out =
+        out.unwrap_or_else(|e| panic!("this test needs python3 on PATH to run {}: {e}", script.display()));
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let mut results = BTreeMap::new();
     for line in text.lines() {

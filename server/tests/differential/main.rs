@@ -20,6 +20,8 @@ use support::server::{Kind, Server};
 use support::words;
 
 const FULL_SIZE: usize = 200_000;
+/// Every program that differs gives one report; more seeds find more differences at once.
+const MAX_REPORTS: usize = 20;
 const MIN_GOOD_REPLIES_AT_FULL_SIZE: usize = 100;
 
 #[test]
@@ -36,10 +38,11 @@ fn compare_with_redis(threads: usize) {
     let n_commands = setting("SKERRY_DIFF_COMMANDS", 40_000);
     let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1);
     let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1) as u64;
-    let ours = Server::start(Kind::Skerry { threads }, &[]);
+    let mut ours = Server::start(Kind::Skerry { threads }, &[]);
     let theirs = Server::start(Kind::Redis, &[]);
     let known = commands_of(&ours);
     let mut counts = Counts::new();
+    let mut reports = Vec::new();
     for seed in first_seed..first_seed + n_seeds as u64 {
         let mut draw = Draw::new(seed, words::now_ms(), &known);
         let mut program: Vec<Step> = Vec::new();
@@ -48,15 +51,24 @@ fn compare_with_redis(threads: usize) {
         }
         let mut pair = Pair::new(&ours, &theirs);
         if let Err(difference) = pair.run(&program) {
-            panic!("seed {seed}, {threads} workers: {}", shrink::report(&ours, &theirs, &program, &difference));
-        }
-        if let Err(difference) = pair.compare_keyspaces() {
-            panic!("seed {seed}, {threads} workers, after all replies were the same: {difference}");
+            let report = shrink::report(&mut ours, &theirs, &program, &difference);
+            reports.push(format!("seed {seed}, {threads} workers: {report}"));
+            if !ours.is_alive() {
+                ours = Server::start(Kind::Skerry { threads }, &[]);
+            }
+        } else if let Err(difference) = pair.compare_keyspaces() {
+            reports.push(format!(
+                "seed {seed}, {threads} workers, after all replies were the same: {difference}"
+            ));
         }
         for (label, n) in pair.counts {
             *counts.entry(label).or_default() += n;
         }
+        if reports.len() >= MAX_REPORTS {
+            break;
+        }
     }
+    assert!(reports.is_empty(), "{} differences:\n{}", reports.len(), reports.join("\n"));
     check_counts(&counts, &known, n_commands);
 }
 
@@ -81,7 +93,9 @@ fn check_counts(counts: &Counts, known: &BTreeSet<String>, n_commands: usize) {
 
 fn commands_of(server: &Server) -> BTreeSet<String> {
     let list = server.connect().call(&["COMMAND", "LIST"]).items().unwrap_or_default();
-    list.iter().filter_map(|name| name.text().map(|t| String::from_utf8_lossy(t).to_ascii_uppercase())).collect()
+    list.iter()
+        .filter_map(|name| name.text().map(|t| String::from_utf8_lossy(t).to_ascii_uppercase()))
+        .collect()
 }
 
 fn setting(name: &str, default: usize) -> usize {

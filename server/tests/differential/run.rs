@@ -21,14 +21,26 @@ pub(crate) struct Difference {
     /// Index of the step in the program.
     pub(crate) at: usize,
     pub(crate) what: String,
+    /// A reply that never came: the server died or hangs, and replaying would only wait again.
+    pub(crate) is_silence: bool,
 }
 
 pub(crate) struct Pair {
     ours: Side,
     theirs: Side,
-    queues: Vec<Option<Vec<(Option<&'static str>, Compare)>>>,
+    /// What each connection has queued since MULTI.
+    queues: Vec<Option<Vec<Queued>>>,
     pub(crate) counts: Counts,
 }
+
+const NO_REPLY: &str = "no reply";
+
+fn difference(at: usize, what: String) -> Difference {
+    let is_silence = what.starts_with(NO_REPLY);
+    Difference { at, what, is_silence }
+}
+
+type Queued = (Option<&'static str>, Compare);
 
 struct Side {
     conns: Vec<Conn>,
@@ -58,7 +70,7 @@ impl Pair {
             let first = &program[at];
             if first.compare.runs_alone() {
                 if self.queues[first.conn].is_none() {
-                    self.alone(first).map_err(|what| Difference { at, what })?;
+                    self.alone(first).map_err(|what| difference(at, what))?;
                 }
                 at += 1;
                 continue;
@@ -101,14 +113,15 @@ impl Pair {
         }
         for side in [&mut self.ours, &mut self.theirs] {
             if let Err(why) = side.conns[conn].send_raw(&bytes) {
-                return Err(Difference { at, what: format!("cannot send: {why:?}") });
+                return Err(difference(at, format!("{NO_REPLY} cannot send: {why:?}")));
             }
         }
         for (n, step) in steps.iter().enumerate() {
-            let fail = |what| Difference { at: at + n, what };
-            let ours = self.ours.conns[conn].read().map_err(|why| fail(format!("ours gives no reply: {why:?}")))?;
+            let fail = |what| difference(at + n, what);
+            let ours =
+                self.ours.conns[conn].read().map_err(|why| fail(format!("{NO_REPLY} from ours: {why:?}")))?;
             let theirs = self.theirs.conns[conn].read();
-            let theirs = theirs.map_err(|why| fail(format!("theirs gives no reply: {why:?}")))?;
+            let theirs = theirs.map_err(|why| fail(format!("{NO_REPLY} from theirs: {why:?}")))?;
             self.compare(step, &ours, &theirs).map_err(fail)?;
         }
         Ok(())
@@ -188,7 +201,8 @@ impl Pair {
     /// Brings both sides to what neither popped. Written anew, not just removed: which encoding Redis leaves
     /// behind depends on the members that happened to stay.
     fn repair(&mut self, conn: usize, key: &[u8], before: &[Reply], popped: &[Reply]) -> Result<(), String> {
-        let mut left: BTreeSet<Vec<u8>> = before.iter().filter_map(|m| m.text().map(<[u8]>::to_vec)).collect();
+        let mut left: BTreeSet<Vec<u8>> =
+            before.iter().filter_map(|m| m.text().map(<[u8]>::to_vec)).collect();
         for pick in popped {
             for member in pick.items().unwrap_or_else(|| vec![pick.clone()]) {
                 left.remove(member.text().unwrap_or_default());
@@ -226,10 +240,12 @@ fn check_pick(step: &Step, ours: &Reply, theirs: &Reply, truth: &[Reply]) -> Res
     }
     let is_pairs = step.argv.len() == 4;
     let may_repeat = step.argv.get(2).is_some_and(|count| count.starts_with(b"-"));
-    let flat: Vec<Reply> = picks(ours).iter().flat_map(|p| p.items().unwrap_or_else(|| vec![p.clone()])).collect();
-    let same_form = picks(ours).iter().zip(&picks(theirs)).all(|(a, b)| {
-        std::mem::discriminant(a) == std::mem::discriminant(b)
-    });
+    let flat: Vec<Reply> =
+        picks(ours).iter().flat_map(|p| p.items().unwrap_or_else(|| vec![p.clone()])).collect();
+    let same_form = picks(ours)
+        .iter()
+        .zip(&picks(theirs))
+        .all(|(a, b)| std::mem::discriminant(a) == std::mem::discriminant(b));
     let of_truth = if is_pairs {
         let pairs: Vec<&[Reply]> = truth.chunks(2).collect();
         flat.chunks(2).all(|pair| pairs.contains(&pair))
@@ -269,14 +285,22 @@ fn scan(conn: &mut Conn, argv: &[Vec<u8>]) -> Result<Reply, String> {
 fn dump(side: &mut Side, db: &str) -> Vec<String> {
     let conn = &mut side.conns[0];
     conn.call(&["SELECT", db]);
-    let mut keys: Vec<Vec<u8>> =
-        conn.call(&["KEYS", "*"]).items().unwrap_or_default().iter().filter_map(|k| k.text().map(<[u8]>::to_vec)).collect();
+    let mut keys: Vec<Vec<u8>> = conn
+        .call(&["KEYS", "*"])
+        .items()
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|k| k.text().map(<[u8]>::to_vec))
+        .collect();
     keys.sort();
     keys.iter()
         .map(|key| {
             let call = |conn: &mut Conn, words: &[&str]| {
                 let mut argv = args(words);
-                argv.insert(words.iter().position(|w| w.starts_with('0')).unwrap_or(words.len()), key.clone());
+                argv.insert(
+                    words.iter().position(|w| w.starts_with('0')).unwrap_or(words.len()),
+                    key.clone(),
+                );
                 conn.call(&argv)
             };
             let kind = call(conn, &["TYPE"]);
@@ -298,7 +322,7 @@ fn dump(side: &mut Side, db: &str) -> Vec<String> {
 
 fn call(conn: &mut Conn, argv: &[Vec<u8>]) -> Result<Reply, String> {
     let reply = conn.send(argv).and_then(|()| conn.read());
-    reply.map_err(|why| format!("no reply to {}: {why:?}", words::show(argv)))
+    reply.map_err(|why| format!("{NO_REPLY} to {}: {why:?}", words::show(argv)))
 }
 
 fn args(words: &[&str]) -> Vec<Vec<u8>> {

@@ -11,11 +11,22 @@ const MAX_REPLAYS: usize = 400;
 const MAX_STEPS_SHOWN: usize = 60;
 
 /// The shortest program found that still shows a difference, or the tail that concerns its keys.
-pub(crate) fn report(ours: &Server, theirs: &Server, program: &[Step], found: &Difference) -> String {
+pub(crate) fn report(ours: &mut Server, theirs: &Server, program: &[Step], found: &Difference) -> String {
     let failing = &program[found.at];
     let mut text = format!("at command {}: {}{}\n", found.at, words::show(&failing.argv), found.what);
     let prefix = &program[..=found.at];
     let related = related(prefix, failing);
+    if found.is_silence {
+        let _ = writeln!(
+            text,
+            "ours is {}; its log:\n{}",
+            if ours.is_alive() { "alive" } else { "dead" },
+            ours.log_tail()
+        );
+        let _ = writeln!(text, "the commands before it on its keys:");
+        show(&related, &mut text);
+        return text;
+    }
     let mut replays = MAX_REPLAYS;
     for start in [related.clone(), prefix.to_vec()] {
         if let Some(what) = differs(ours, theirs, &start) {
@@ -63,11 +74,15 @@ fn differs(ours: &Server, theirs: &Server, steps: &[Step]) -> Option<String> {
 /// The steps that share an argument with the failing one, directly or through the keys of those, and the wide ones.
 fn related(prefix: &[Step], failing: &Step) -> Vec<Step> {
     let mut words: BTreeSet<&[u8]> = failing.argv[1..].iter().map(Vec::as_slice).collect();
-    let is_key = |word: &[u8]| word.len() <= 6 && word.iter().any(u8::is_ascii_digit) && !word[0].is_ascii_digit();
+    let is_key =
+        |word: &[u8]| word.len() <= 6 && word.iter().any(u8::is_ascii_digit) && !word[0].is_ascii_digit();
     words.retain(|w| !w.is_empty() && is_key(w));
     let is_wide = |step: &Step| {
         let name = step.argv[0].to_ascii_uppercase();
-        matches!(&name[..], b"SELECT" | b"SWAPDB" | b"FLUSHDB" | b"FLUSHALL" | b"MULTI" | b"EXEC" | b"DISCARD")
+        matches!(
+            &name[..],
+            b"SELECT" | b"SWAPDB" | b"FLUSHDB" | b"FLUSHALL" | b"MULTI" | b"EXEC" | b"DISCARD"
+        )
     };
     let shares = |step: &&Step| is_wide(step) || step.argv.iter().any(|a| words.contains(a.as_slice()));
     prefix.iter().filter(shares).cloned().collect()

@@ -63,7 +63,8 @@ impl Conn {
     pub fn call<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Reply {
         let reply = self.send(argv).and_then(|()| self.read());
         reply.unwrap_or_else(|why| {
-            let words: Vec<_> = argv.iter().map(|a| String::from_utf8_lossy(a.as_ref()).into_owned()).collect();
+            let words: Vec<_> =
+                argv.iter().map(|a| String::from_utf8_lossy(a.as_ref()).into_owned()).collect();
             panic!("no reply to {words:?}: {why:?}")
         })
     }
@@ -76,7 +77,9 @@ impl Conn {
                 self.input.extend_from_slice(&chunk[..n]);
                 Ok(())
             }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(NoReply::TimedOut),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(NoReply::TimedOut)
+            }
             Err(_) => Err(NoReply::Closed),
         }
     }

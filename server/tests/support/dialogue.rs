@@ -156,14 +156,17 @@ impl Player {
     fn run(&mut self, source: &[&str], lines: &[Line]) {
         let mut at = 0;
         while at < lines.len() {
-            let end = (at + 1..lines.len()).find(|&n| matches!(lines[n], Line::Section(_))).unwrap_or(lines.len());
+            let end =
+                (at + 1..lines.len()).find(|&n| matches!(lines[n], Line::Section(_))).unwrap_or(lines.len());
             self.section(source, lines, at, end);
             at = end;
         }
     }
 
     fn section(&mut self, source: &[&str], lines: &[Line], start: usize, end: usize) {
-        let args = lines[start..end].iter().find_map(|l| if let Line::Args(args) = l { Some(args.clone()) } else { None });
+        let args = lines[start..end]
+            .iter()
+            .find_map(|l| if let Line::Args(args) = l { Some(args.clone()) } else { None });
         if !matches!(lines[start], Line::Section(_)) {
             self.out.extend(source[start..end].iter().map(|s| (*s).to_owned()));
             return;
@@ -247,7 +250,14 @@ impl Player {
         }
     }
 
-    fn reply(&mut self, lines: &[Line], n: usize, conn: &str, order: Order, text: &str) -> Result<(), String> {
+    fn reply(
+        &mut self,
+        lines: &[Line],
+        n: usize,
+        conn: &str,
+        order: Order,
+        text: &str,
+    ) -> Result<(), String> {
         if matches!(lines[n - 1], Line::Until(..)) {
             return Ok(());
         }
@@ -284,7 +294,15 @@ impl Player {
                 Expect::Is(reply) => notation::show(reply),
                 _ => text.to_owned(),
             };
-            self.fault(n, &format!("{}\n  expected {}\n       got {}", self.said, cut(&expected), cut(&notation::show(got))));
+            self.fault(
+                n,
+                &format!(
+                    "{}\n  expected {}\n       got {}",
+                    self.said,
+                    cut(&expected),
+                    cut(&notation::show(got))
+                ),
+            );
         }
     }
 

@@ -57,7 +57,11 @@ pub fn parse(line: &str) -> Result<Expect, String> {
         _ => {
             let mut parser = Parser { rest: line };
             let expect = parser.expect()?;
-            if parser.rest.trim().is_empty() { Ok(expect) } else { Err(format!("left over: {}", parser.rest)) }
+            if parser.rest.trim().is_empty() {
+                Ok(expect)
+            } else {
+                Err(format!("left over: {}", parser.rest))
+            }
         }
     }
 }
@@ -74,7 +78,8 @@ pub fn sort_unordered(reply: &Reply) -> Reply {
             Reply::Set(items)
         }
         Reply::Map(pairs) => {
-            let mut pairs: Vec<_> = pairs.iter().map(|(k, v)| (sort_unordered(k), sort_unordered(v))).collect();
+            let mut pairs: Vec<_> =
+                pairs.iter().map(|(k, v)| (sort_unordered(k), sort_unordered(v))).collect();
             pairs.sort();
             Reply::Map(pairs)
         }
@@ -329,7 +334,8 @@ impl<'a> Parser<'a> {
 
 /// An aggregate of exact parts is an exact reply, so that it can be sorted like one.
 fn settle(kind: Kind, items: Vec<Expect>, rest: bool) -> Expect {
-    let exact: Option<Vec<Reply>> = items.iter().map(|e| if let Expect::Is(r) = e { Some(r.clone()) } else { None }).collect();
+    let exact: Option<Vec<Reply>> =
+        items.iter().map(|e| if let Expect::Is(r) = e { Some(r.clone()) } else { None }).collect();
     match (exact, rest) {
         (Some(items), false) => Expect::Is(match kind {
             Kind::Array => Reply::Array(items),

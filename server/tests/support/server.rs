@@ -53,7 +53,16 @@ impl Server {
         let mut command = Command::new(binary);
         command.current_dir(&dir).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("log handle")).stderr(log);
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         command.args(["--enable-debug-command", "yes"]);
         if let Kind::Skerry { threads } = kind {
             command.args(["--threads", &threads.to_string()]);
