@@ -3,7 +3,7 @@
 //! | function | Redis's | refuses, among others |
 //! | --- | --- | --- |
 //! | [`parse_i64`] | `string2ll` | ``, `+1`, ` 1`, `01`, `-0`, 2^63 |
-//! | [`parse_u64`] | `string2ull` | ``, ` 1`, 2^64 |
+//! | [`parse_u64`] | `string2ull` | ``, `1 `, `-1`, 2^64 |
 //! | [`parse_f64`] | `getDoubleFromObject` (C's `strtod` on the whole text) | ``, ` 1`, `1 `, `nan`, `1e400`, `1e-400` |
 //! | [`format_f64`] | `d2string`: integers below 2^62 in full, else Grisu2's digits | |
 //! | [`LongDouble`] | `string2ld`, `long double` addition, `ld2string` for people | as `parse_f64`, and 5,120 bytes |
@@ -35,14 +35,16 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A decimal `u64` as `string2ull` reads it: canonical below 2^63, by C's `strtoull` otherwise, so that a plus sign
-/// and leading zeros pass, and `-1` wraps to 2^64 - 1.
+/// A decimal `u64` as `string2ull` reads it, by C's `strtoull`: blanks before it, a plus sign and leading zeros pass,
+/// and a negative number wraps (`-01` is 2^64 - 1) unless it is a canonical `i64`.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
-    let digits = match text {
-        [b'+' | b'-', digits @ ..] => digits,
-        _ => text,
+    let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
+    let (negative, digits) = match &text[blanks..] {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
     };
-    if digits.is_empty() {
+    if digits.is_empty() || negative && parse_i64(text).is_some() {
         return None;
     }
     let mut value = 0_u64;
@@ -53,7 +55,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
         }
         value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
-    Some(if text[0] == b'-' { value.wrapping_neg() } else { value })
+    Some(if negative { value.wrapping_neg() } else { value })
 }
 
 /// Digits without a leading zero: 1 to 2^64 - 1.

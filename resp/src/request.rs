@@ -222,9 +222,13 @@ impl Parser {
         limits: &Limits,
     ) -> Result<Parsed, ProtocolError> {
         let base = args.len();
-        match run_bulks(buf, at, argc, args, limits)? {
-            Run::Done { at } => Ok(Parsed::Request { end: at, argc }),
-            Run::Stopped { at, missing, searched, needed } => {
+        match run_bulks(buf, at, argc, args, limits) {
+            Ok(Run::Done { at }) => Ok(Parsed::Request { end: at, argc }),
+            Err(error) => {
+                args.truncate(base);
+                Err(error)
+            }
+            Ok(Run::Stopped { at, missing, searched, needed }) => {
                 if argc - missing > RESUME_FREE_ARGS || searched > RESUME_FREE_LINE {
                     let shift = pos as u32;
                     let seen = args[base..].iter().map(|arg| arg.shifted_back(shift)).collect();
