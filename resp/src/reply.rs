@@ -145,6 +145,12 @@ impl<'a> Reply<'a> {
         push_bulk(self.out, bytes);
     }
 
+    /// The head of a bulk whose body the caller sends from elsewhere, with the CR LF behind it.
+    #[inline]
+    pub fn bulk_header(&mut self, len: usize) {
+        push_length(self.out, b'$', len);
+    }
+
     /// An integer as a bulk string, the form in which stored integers are read.
     #[inline]
     pub fn bulk_integer(&mut self, value: i64) {
@@ -290,15 +296,15 @@ fn push_header(out: &mut Vec<u8>, kind: u8, n: usize) {
     out.truncate(before + len);
 }
 
-#[cold]
 #[inline(never)]
 fn push_long_header(out: &mut Vec<u8>, kind: u8, value: i64) {
-    let mut digits = Digits::new();
-    let digits = digits.of(value);
-    out.reserve(digits.len() + 3);
-    out.push(kind);
-    out.extend_from_slice(digits);
-    out.extend_from_slice(b"\r\n");
+    /// Kind, sign, 19 digits, CR LF.
+    const LEN: usize = 23;
+    let mut line = [b'\n'; LEN];
+    line[LEN - 2] = b'\r';
+    let start = fill_backwards(&mut line[..LEN - 2], value) - 1;
+    line[start] = kind;
+    out.extend_from_slice(&line[start..]);
 }
 
 fn push_one_line(out: &mut Vec<u8>, text: &[u8]) {
@@ -329,26 +335,33 @@ impl Digits {
     /// The decimal text of `value`.
     #[inline]
     pub fn of(&mut self, value: i64) -> &[u8] {
-        let mut rest = value.unsigned_abs();
-        let mut at = self.0.len();
-        while rest >= 100 {
-            at -= 2;
-            self.0[at..at + 2].copy_from_slice(&PAIRS[(rest % 100) as usize]);
-            rest /= 100;
-        }
-        if rest >= 10 {
-            at -= 2;
-            self.0[at..at + 2].copy_from_slice(&PAIRS[rest as usize]);
-        } else {
-            at -= 1;
-            self.0[at] = b'0' + rest as u8;
-        }
-        if value < 0 {
-            at -= 1;
-            self.0[at] = b'-';
-        }
-        &self.0[at..]
+        let start = fill_backwards(&mut self.0, value);
+        &self.0[start..]
     }
+}
+
+/// Writes the decimal text of `value` to the end of `room`, which is long enough; returns where it begins.
+#[inline]
+fn fill_backwards(room: &mut [u8], value: i64) -> usize {
+    let mut rest = value.unsigned_abs();
+    let mut at = room.len();
+    while rest >= 100 {
+        at -= 2;
+        room[at..at + 2].copy_from_slice(&PAIRS[(rest % 100) as usize]);
+        rest /= 100;
+    }
+    if rest >= 10 {
+        at -= 2;
+        room[at..at + 2].copy_from_slice(&PAIRS[rest as usize]);
+    } else {
+        at -= 1;
+        room[at] = b'0' + rest as u8;
+    }
+    if value < 0 {
+        at -= 1;
+        room[at] = b'-';
+    }
+    at
 }
 
 impl Default for Digits {

@@ -13,7 +13,7 @@
 //!
 //! It must never know a command, a socket or a reply.
 //!
-//! Source: Redis 8.2.3, probed live, edge by edge (`tests/golden.rs` holds the answers). As there, the two bytes
+//! Source: Redis 8.2.3, probed live, edge by edge (`tests/requests.rs` holds the answers). As there, the two bytes
 //! after a bulk and the byte after a header's CR may be anything. Departures:
 //! 1. A NUL byte is an ordinary byte. Redis searches lines as C strings and stalls on it.
 //! 2. A header or inline line is refused as too big by its own length. Redis measures what has been read so far,

@@ -107,7 +107,7 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Decoder {
-        Decoder { max_depth: 128, max_bulk_len: 512 << 20, max_elements: 1 << 32, max_line: 1 << 20 }
+        Decoder { max_depth: 128, max_bulk_len: 512 << 20, max_elements: 1 << 30, max_line: 1 << 20 }
     }
 }
 

@@ -5,7 +5,7 @@
 
 /// What a text says, sign apart.
 pub(super) enum Literal<'t> {
-    /// `0.<digits> * 10^exponent`: digits without leading or trailing zeros, in two parts around the point.
+    /// `<whole>.<fraction> * 10^exponent`, in ASCII digits; one part may be empty.
     Decimal {
         whole: &'t [u8],
         fraction: &'t [u8],

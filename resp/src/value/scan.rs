@@ -79,6 +79,13 @@ impl Scan {
 
     fn go_on(&mut self, buf: &[u8], pos: usize) -> Result<Option<Scanned>, DecodeError> {
         while self.missing > 0 {
+            if self.kind != 0
+                && let Some(inner) = common(buf, pos + self.at)
+            {
+                self.at = inner.end - pos;
+                self.missing -= 1;
+                continue;
+            }
             let Some(rest) = buf.get(pos + self.at..) else { return Ok(None) };
             let Some(element) = element(rest)? else { return Ok(None) };
             if self.missing == 1 && self.kind == 0 && element.kind != b'|' {
