@@ -1,1 +1,4 @@
 //! skerry-server
+
+pub mod config;
+pub mod glob;
