@@ -13,9 +13,9 @@
 //! buffers have grown to one batch.
 
 use crate::connection::Connection;
-use crate::reply_scan::{Reply, ReplyScanner};
 use crate::stats::RunStats;
 use crate::template::{ArgumentSource, Template};
+use skerry_resp::value::Scan;
 use std::collections::VecDeque;
 use std::io;
 
@@ -84,11 +84,20 @@ pub enum ClientState {
     Finished,
 }
 
+/// Whether a read left something in the socket: one that filled the buffer may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayHoldMore {
+    Yes,
+    No,
+}
+
 #[derive(Debug)]
 pub struct Client {
     pub connection: Connection,
     pub state: ClientState,
-    scanner: ReplyScanner,
+    scan: Scan,
+    /// The head of a reply whose end has not come: it goes in front of the next read.
+    carry: Vec<u8>,
     source: ArgumentSource,
     allowance: Allowance,
     turn: Turn,
@@ -97,7 +106,6 @@ pub struct Client {
     flights: VecDeque<Flight>,
     out: Vec<u8>,
     n_out_written: usize,
-    reply_bytes: u64,
 }
 
 impl Client {
@@ -105,7 +113,8 @@ impl Client {
         Self {
             connection,
             state: ClientState::Running,
-            scanner: ReplyScanner::new(),
+            scan: Scan::new(),
+            carry: Vec::new(),
             source,
             allowance,
             turn: Turn::default(),
@@ -114,7 +123,6 @@ impl Client {
             flights: VecDeque::with_capacity(pipeline as usize + 1),
             out: Vec::new(),
             n_out_written: 0,
-            reply_bytes: 0,
         }
     }
 
@@ -175,42 +183,54 @@ impl Client {
         Ok(())
     }
 
-    /// Counts the replies in `bytes`, which one read returned at `now_ns`. Returns their number.
+    /// Reads once into `buffer`, behind what was carried over. Returns the bytes to scan and whether the socket may
+    /// hold more; `None` if it holds nothing.
+    #[inline]
+    pub fn read<'b>(&mut self, buffer: &'b mut Vec<u8>) -> io::Result<Option<(&'b [u8], MayHoldMore)>> {
+        let n_carried = self.carry.len();
+        // A reply longer than the buffer doubles it, so its bytes are copied a bounded number of times.
+        if buffer.len() < n_carried * 2 {
+            buffer.resize(n_carried * 2, 0);
+        }
+        let n = loop {
+            match self.connection.read(&mut buffer[n_carried..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => break n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        };
+        buffer[..n_carried].copy_from_slice(&self.carry);
+        self.carry.clear();
+        let n_bytes = n_carried + n;
+        let may_hold_more = if n_bytes == buffer.len() { MayHoldMore::Yes } else { MayHoldMore::No };
+        Ok(Some((&buffer[..n_bytes], may_hold_more)))
+    }
+
+    /// Counts the replies in `bytes`, which a read returned at `now_ns`. Returns their number.
     #[inline]
     pub fn take_replies(&mut self, bytes: &[u8], now_ns: u64, stats: &mut RunStats) -> io::Result<u64> {
         let mut at = 0;
         let mut n_replies = 0;
-        while at < bytes.len() {
-            let Some(flight) = self.flights.front_mut() else {
-                // Nothing is in flight: a push message may come, a reply may not.
-                match self.scanner.next_reply(bytes, &mut at) {
-                    Ok(None) => break,
-                    Ok(Some(_)) | Err(_) => {
-                        return Err(invalid("a reply that no request asked for".to_owned()));
-                    }
-                }
-            };
+        while let Some(flight) = self.flights.front_mut() {
             let command = &mut stats.commands[flight.command_index];
             let mut n_of_flight = 0;
             while n_of_flight < flight.n_requests {
-                let before = at;
-                let reply = self
-                    .scanner
-                    .next_reply(bytes, &mut at)
-                    .map_err(|bad| invalid(format!("not a RESP reply (byte {:#04x})", bad.byte)))?;
-                self.reply_bytes += (at - before) as u64;
-                let Some(reply) = reply else { break };
+                let Some(reply) = self.scan.next(bytes, at).map_err(invalid)? else { break };
+                let start = std::mem::replace(&mut at, reply.end);
+                if reply.is_push() {
+                    continue;
+                }
                 n_of_flight += 1;
-                command.rx_bytes += std::mem::take(&mut self.reply_bytes);
-                match reply {
-                    Reply::Value => {}
-                    Reply::Null => command.n_misses += 1,
-                    Reply::Error => {
-                        command.n_errors += 1;
-                        if stats.first_error.is_none() {
-                            let text = String::from_utf8_lossy(self.scanner.error_text());
-                            stats.first_error = Some(text.into_owned());
-                        }
+                command.rx_bytes += (reply.end - start) as u64;
+                if reply.is_null {
+                    command.n_misses += 1;
+                } else if reply.is_error() {
+                    command.n_errors += 1;
+                    if stats.first_error.is_none() {
+                        let text = String::from_utf8_lossy(&bytes[start + 1..reply.end]);
+                        stats.first_error = Some(text.trim_end().to_owned());
                     }
                 }
             }
@@ -220,13 +240,22 @@ impl Client {
                 n_replies += n_of_flight;
                 flight.n_requests -= n_of_flight;
             }
-            if flight.n_requests == 0 {
-                self.flights.pop_front();
-            } else {
+            if flight.n_requests > 0 {
                 break;
             }
+            self.flights.pop_front();
         }
         self.n_in_flight -= n_replies;
+        // With nothing in flight a push message may come, a reply may not.
+        while self.n_in_flight == 0
+            && let Some(extra) = self.scan.next(bytes, at).map_err(invalid)?
+        {
+            if !extra.is_push() {
+                return Err(invalid("a reply that no request asked for"));
+            }
+            at = extra.end;
+        }
+        self.carry.extend_from_slice(&bytes[at..]);
         self.finish_if_idle();
         Ok(n_replies)
     }
@@ -238,6 +267,6 @@ impl Client {
     }
 }
 
-fn invalid(text: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -2,7 +2,8 @@
 //!
 //! Must never know: workloads or statistics.
 
-use crate::reply_scan::{Reply, ReplyScanner};
+use skerry_resp::encode_command;
+use skerry_resp::value::Scan;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -138,30 +139,26 @@ where
     for<'a> &'a S: Read + Write,
 {
     for request in handshake.requests() {
-        let mut bytes = format!("*{}\r\n", request.len());
-        for word in &request {
-            bytes += &format!("${}\r\n{word}\r\n", word.len());
-        }
+        let mut bytes = Vec::new();
+        encode_command(&request, &mut bytes);
         let mut stream = stream;
-        stream.write_all(bytes.as_bytes())?;
-        let mut scanner = ReplyScanner::new();
-        let mut buffer = [0; 4096];
+        stream.write_all(&bytes)?;
+        bytes.clear();
+        let mut scan = Scan::new();
         let reply = loop {
+            let mut buffer = [0; 4096];
             let n = stream.read(&mut buffer)?;
             if n == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server"));
             }
-            match scanner.next_reply(&buffer[..n], &mut 0) {
-                Ok(Some(reply)) => break reply,
-                Ok(None) => {}
-                Err(bad) => {
-                    return Err(io::Error::other(format!("not a RESP server (byte {:#04x})", bad.byte)));
-                }
+            bytes.extend_from_slice(&buffer[..n]);
+            if let Some(reply) = scan.next(&bytes, 0).map_err(io::Error::other)? {
+                break reply;
             }
         };
-        if reply == Reply::Error {
-            let text = String::from_utf8_lossy(scanner.error_text()).into_owned();
-            return Err(io::Error::other(format!("{}: {text}", request[0])));
+        if reply.is_error() {
+            let text = String::from_utf8_lossy(&bytes[1..reply.end]);
+            return Err(io::Error::other(format!("{}: {}", request[0], text.trim_end())));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! ```text
 //! main -> response_file (@file) -> flags -> Workload -> session -> run -> load (one per thread) -> client (many)
 //!                                              |                    |                               | template, keys
-//!                                              |                    +- cpu (/proc)                  | reply_scan
+//!                                              |                    +- cpu (/proc)                  | skerry_resp::Scan
 //!                                              +- report, json  <-- stats <------------------------+ connection
 //! ```
 //!
@@ -22,7 +22,6 @@ pub mod json;
 pub mod keys;
 pub mod load;
 pub mod random;
-pub mod reply_scan;
 pub mod report;
 pub mod response_file;
 pub mod run;

@@ -5,7 +5,7 @@
 //!
 //! Must never know: other threads, flags, reports.
 
-use crate::client::{Allowance, Client, ClientState, Rate};
+use crate::client::{Allowance, Client, ClientState, MayHoldMore, Rate};
 use crate::connection::Connection;
 use crate::flags::{Length, Workload};
 use crate::keys::{KeyGenerator, KeyPattern};
@@ -134,16 +134,9 @@ impl<'a> LoadThread<'a> {
     #[inline]
     fn read_and_refill(&mut self, index: usize, start: Instant) -> io::Result<()> {
         let client = &mut self.clients[index];
-        loop {
-            let n = match client.connection.read(&mut self.read_buffer) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return client.flush(),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(e),
-            };
+        while let Some((bytes, may_hold_more)) = client.read(&mut self.read_buffer)? {
             let now_ns = start.elapsed().as_nanos() as u64;
-            let n_replies = client.take_replies(&self.read_buffer[..n], now_ns, &mut self.stats)?;
+            let n_replies = client.take_replies(bytes, now_ns, &mut self.stats)?;
             if n_replies > 0 {
                 note_second(&mut self.stats.ops_per_second, now_ns, n_replies);
                 self.n_ops_seen.fetch_add(n_replies, Ordering::Relaxed);
@@ -152,10 +145,11 @@ impl<'a> LoadThread<'a> {
                 return Ok(());
             }
             client.fill(self.commands, now_ns, &mut self.stats)?;
-            if n < self.read_buffer.len() {
+            if may_hold_more == MayHoldMore::No {
                 return Ok(());
             }
         }
+        client.flush()
     }
 
     fn end_client_on_error(&mut self, index: usize, result: io::Result<()>) {

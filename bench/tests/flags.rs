@@ -39,7 +39,23 @@ fn the_defaults_are_memtiers() {
 
 #[test]
 fn short_long_and_equals_forms() {
-    let short = workload(&["-s", "127.0.0.1", "-p", "7", "-t", "2", "-c", "3", "-n", "5", "-d", "9", "-x", "2", "-R"]);
+    let short = workload(&[
+        "-s",
+        "127.0.0.1",
+        "-p",
+        "7",
+        "-t",
+        "2",
+        "-c",
+        "3",
+        "-n",
+        "5",
+        "-d",
+        "9",
+        "-x",
+        "2",
+        "-R",
+    ]);
     let long = workload(&[
         "--server=127.0.0.1",
         "--port=7",
@@ -104,7 +120,13 @@ fn connection_options() {
 
 #[test]
 fn what_memtier_lacks() {
-    let w = workload(&["--server-pid=12,13", "--server-threads", "--cpu=1,0", "--vector-dim=8", "--ignore-errors"]);
+    let w = workload(&[
+        "--server-pid=12,13",
+        "--server-threads",
+        "--cpu=1,0",
+        "--vector-dim=8",
+        "--ignore-errors",
+    ]);
     assert_eq!(w.server_pids, [12, 13]);
     assert_eq!(w.cpus, [1, 0]);
     assert_eq!(w.vectors.n_dims, 8);

@@ -7,8 +7,24 @@ use std::process::Command;
 
 /// The workloads the results table needs; a file missing here is a row missing there.
 const EXPECTED: &[&str] = &[
-    "append", "cache-mix", "get", "get-p1", "hset", "incr", "lpush", "mget", "mset", "ping", "populate", "rpush",
-    "sadd", "set", "set-p1", "setnx", "vadd", "vsim",
+    "append",
+    "cache-mix",
+    "get",
+    "get-p1",
+    "hset",
+    "incr",
+    "lpush",
+    "mget",
+    "mset",
+    "ping",
+    "populate",
+    "rpush",
+    "sadd",
+    "set",
+    "set-p1",
+    "setnx",
+    "vadd",
+    "vsim",
 ];
 
 fn directory() -> PathBuf {
@@ -62,7 +78,8 @@ fn xargs_passes_the_same_arguments() {
 fn only_vadd_leaves_memtiers_vocabulary() {
     for (name, path) in files() {
         let text = std::fs::read_to_string(&path).expect("readable");
-        let ours_alone = text.contains("--vector-") || text.contains("__vector__") || text.contains("--server-");
+        let ours_alone =
+            text.contains("--vector-") || text.contains("__vector__") || text.contains("--server-");
         assert_eq!(ours_alone, name == "vadd", "{name}");
         assert!(!text.contains('#'), "{name}: xargs would pass a comment on");
     }
