@@ -6,7 +6,7 @@ use skerry_resp::encode_command;
 use skerry_resp::value::Scan;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long connecting and the handshake may take; a server that is up answers in milliseconds.
@@ -81,6 +81,41 @@ impl Handshake {
     }
 }
 
+/// A stream that blocks: for callers that ask one question at a time.
+pub trait BlockingStream: Read + Write + Send {}
+impl<T: Read + Write + Send> BlockingStream for T {}
+
+/// Opens a blocking connection and shakes hands. Replies are awaited without a limit.
+pub fn open_blocking(address: &ServerAddress, handshake: &Handshake) -> io::Result<Box<dyn BlockingStream>> {
+    match address {
+        ServerAddress::Tcp(tcp) => {
+            let stream = connect_tcp(tcp, handshake)?;
+            stream.set_read_timeout(None)?;
+            Ok(Box::new(stream))
+        }
+        ServerAddress::Unix(path) => {
+            let stream = connect_unix(path, handshake)?;
+            stream.set_read_timeout(None)?;
+            Ok(Box::new(stream))
+        }
+    }
+}
+
+fn connect_tcp(address: &SocketAddr, handshake: &Handshake) -> io::Result<std::net::TcpStream> {
+    let stream = std::net::TcpStream::connect_timeout(address, HANDSHAKE_TIMEOUT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    shake_hands(&stream, handshake)?;
+    Ok(stream)
+}
+
+fn connect_unix(path: &Path, handshake: &Handshake) -> io::Result<std::os::unix::net::UnixStream> {
+    let stream = std::os::unix::net::UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    shake_hands(&stream, handshake)?;
+    Ok(stream)
+}
+
 /// A non-blocking connection, ready for requests.
 #[derive(Debug)]
 pub enum Connection {
@@ -92,17 +127,12 @@ impl Connection {
     pub fn open(address: &ServerAddress, handshake: &Handshake) -> io::Result<Self> {
         match address {
             ServerAddress::Tcp(tcp) => {
-                let stream = std::net::TcpStream::connect_timeout(tcp, HANDSHAKE_TIMEOUT)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-                shake_hands(&stream, handshake)?;
+                let stream = connect_tcp(tcp, handshake)?;
                 stream.set_nonblocking(true)?;
                 Ok(Self::Tcp(mio::net::TcpStream::from_std(stream)))
             }
             ServerAddress::Unix(path) => {
-                let stream = std::os::unix::net::UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-                shake_hands(&stream, handshake)?;
+                let stream = connect_unix(path, handshake)?;
                 stream.set_nonblocking(true)?;
                 Ok(Self::Unix(mio::net::UnixStream::from_std(stream)))
             }

@@ -157,6 +157,8 @@ struct Flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     RequestsPerClient(u64),
+    /// `--requests allkeys`: each client goes once through its keys; under pattern P all of them once together.
+    AllKeys,
     Time(Duration),
 }
 
@@ -202,6 +204,32 @@ pub struct ReportOptions {
     pub ignore_errors: bool,
     pub json_out_file: Option<PathBuf>,
     pub out_file: Option<PathBuf>,
+}
+
+impl Workload {
+    pub fn n_clients(&self) -> u64 {
+        u64::from(self.n_threads) * u64::from(self.n_clients_per_thread)
+    }
+
+    /// All requests of a run, or `None` if time ends it.
+    pub fn n_requests(&self) -> Option<u64> {
+        match self.length {
+            Length::RequestsPerClient(n) => Some(n * self.n_clients()),
+            Length::AllKeys if self.commands[0].key_pattern == KeyPattern::Parallel => {
+                Some(self.key_range.n_keys())
+            }
+            Length::AllKeys => Some(self.key_range.n_keys() * self.n_clients()),
+            Length::Time(_) => None,
+        }
+    }
+
+    /// What memtier names after the number of threads and clients: the amount and its unit.
+    pub fn length_in_words(&self) -> (u64, &'static str) {
+        match (self.length, self.n_requests()) {
+            (Length::Time(time), _) => (time.as_secs(), "Seconds"),
+            (_, n_requests) => (n_requests.unwrap_or(0).div_ceil(self.n_clients()), "Requests per client"),
+        }
+    }
 }
 
 /// Why the arguments make no workload.
@@ -264,7 +292,7 @@ fn workload(flags: Flags, matches: &ArgMatches) -> Result<Workload, FlagError> {
         n_threads: flags.threads,
         n_clients_per_thread: flags.clients,
         pipeline: flags.pipeline,
-        length: length(&flags, &commands)?,
+        length: length(&flags)?,
         requests_per_s: flags.rate_limiting,
         commands,
         commands_kind,
@@ -408,7 +436,7 @@ fn data_shape(flags: &Flags) -> Result<DataShape, FlagError> {
     Ok(DataShape { minimum_bytes: minimum as usize, maximum_bytes: maximum as usize, content })
 }
 
-fn length(flags: &Flags, commands: &[Template]) -> Result<Length, FlagError> {
+fn length(flags: &Flags) -> Result<Length, FlagError> {
     match (&flags.requests, flags.test_time) {
         (Some(_), Some(_)) => {
             Err("error: --test-time and --requests are mutually exclusive.".to_owned().into())
@@ -416,12 +444,7 @@ fn length(flags: &Flags, commands: &[Template]) -> Result<Length, FlagError> {
         (None, Some(0)) => Err("error: test time must be greater than zero.".to_owned().into()),
         (None, Some(seconds)) => Ok(Length::Time(Duration::from_secs(seconds))),
         (None, None) => Ok(Length::RequestsPerClient(10_000)),
-        (Some(text), None) if text == "allkeys" => {
-            let n_keys = flags.key_maximum - flags.key_minimum + 1;
-            let n_clients = u64::from(flags.clients) * u64::from(flags.threads);
-            let parallel = commands[0].key_pattern == KeyPattern::Parallel;
-            Ok(Length::RequestsPerClient(if parallel { n_keys.div_ceil(n_clients) } else { n_keys }))
-        }
+        (Some(text), None) if text == "allkeys" => Ok(Length::AllKeys),
         (Some(text), None) => match text.parse() {
             Ok(n) if n > 0 => Ok(Length::RequestsPerClient(n)),
             _ => Err("error: requests must be greater than zero.".to_owned().into()),
@@ -429,7 +452,7 @@ fn length(flags: &Flags, commands: &[Template]) -> Result<Length, FlagError> {
     }
 }
 
-fn protocol(text: &str) -> Result<Protocol, FlagError> {
+pub(crate) fn protocol(text: &str) -> Result<Protocol, FlagError> {
     match text {
         "redis" => Ok(Protocol::Redis),
         "resp2" => Ok(Protocol::Resp2),

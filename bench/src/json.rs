@@ -1,7 +1,7 @@
 //! `--json-out-file`: memtier_benchmark's JSON, with "Server CPU", "Generator CPU" and "Errors" beside its objects.
 
 use crate::cpu::{CpuTimes, ThreadCpu};
-use crate::flags::{CommandsKind, Length, Workload};
+use crate::flags::{CommandsKind, Workload};
 use crate::report::{Row, RowKind, rows};
 use crate::run::RunResult;
 use crate::stats::RunStats;
@@ -11,10 +11,7 @@ use serde_json::{Map, Value, json};
 pub fn document(workload: &Workload, titled: &[(String, RunResult)]) -> Value {
     let mut document = Map::new();
     document.insert("configuration".to_owned(), configuration(workload));
-    let (length_name, length) = match workload.length {
-        Length::RequestsPerClient(n) => ("Requests per client", n),
-        Length::Time(time) => ("Seconds", time.as_secs()),
-    };
+    let (length, length_name) = workload.length_in_words();
     document.insert(
         "run information".to_owned(),
         json!({

@@ -41,6 +41,10 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
+    pub fn n_keys(self) -> u64 {
+        self.maximum - self.minimum + 1
+    }
+
     /// The slice of client `client_index` of `n_clients`, as memtier cuts it for P; the last takes what is left over.
     pub fn slice(self, client_index: u64, n_clients: u64) -> Self {
         let width = (self.maximum - self.minimum) / n_clients + 1;

@@ -8,10 +8,10 @@
 use crate::client::{Allowance, Client, ClientState, MayHoldMore, Rate};
 use crate::connection::Connection;
 use crate::flags::{Length, Workload};
-use crate::keys::{KeyGenerator, KeyPattern};
+use crate::keys::{KeyGenerator, KeyPattern, KeyRange};
 use crate::stats::RunStats;
 use crate::template::{ArgumentSource, Template};
-use crate::vectors::ClusteredVectors;
+use crate::vectors::VectorSource;
 use mio::{Events, Interest, Poll, Token};
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl<'a> LoadThread<'a> {
     /// Opens all connections of thread `thread_index`. `n_ops_seen` is told the replies as they come.
     pub fn connect(
         workload: &'a Workload,
-        vectors: Option<&Arc<ClusteredVectors>>,
+        vectors: Option<&Arc<VectorSource>>,
         thread_index: u32,
         n_ops_seen: &'a AtomicU64,
     ) -> io::Result<Self> {
@@ -54,6 +54,7 @@ impl<'a> LoadThread<'a> {
             let allowance = Allowance {
                 n_requests_left: match workload.length {
                     Length::RequestsPerClient(n) => n,
+                    Length::AllKeys => key_range(workload, client_index).n_keys(),
                     Length::Time(_) => u64::MAX,
                 },
                 rate: workload.requests_per_s.map(Rate::per_second),
@@ -77,7 +78,7 @@ impl<'a> LoadThread<'a> {
         let start = Instant::now();
         let deadline = match self.length {
             Length::Time(time) => Some(start + time),
-            Length::RequestsPerClient(_) => None,
+            Length::RequestsPerClient(_) | Length::AllKeys => None,
         };
         let mut events = Events::with_capacity(self.clients.len().clamp(16, 4096));
         let rate_limited = self.clients.iter().any(Client::is_rate_limited);
@@ -177,16 +178,21 @@ fn note_second(ops_per_second: &mut Vec<u64>, now_ns: u64, n_replies: u64) {
 
 fn argument_source(
     workload: &Workload,
-    vectors: Option<&Arc<ClusteredVectors>>,
+    vectors: Option<&Arc<VectorSource>>,
     client_index: u64,
 ) -> ArgumentSource {
-    let n_clients = u64::from(workload.n_threads) * u64::from(workload.n_clients_per_thread);
-    // As in memtier, the first command's pattern decides whether the range is cut.
-    let range = match workload.commands[0].key_pattern {
-        KeyPattern::Parallel => workload.key_range.slice(client_index, n_clients),
-        _ => workload.key_range,
-    };
+    let range = key_range(workload, client_index);
     let seed = workload.seed.wrapping_add(if workload.distinct_client_seed { client_index } else { 0 });
     let keys = KeyGenerator::new(range, workload.key_shape, workload.commands.len(), seed);
     ArgumentSource::new(keys, workload.data, workload.expiry_s, vectors.cloned(), seed)
+}
+
+/// The keys of one client. As in memtier, the first command's pattern decides whether the range is cut.
+fn key_range(workload: &Workload, client_index: u64) -> KeyRange {
+    match workload.commands[0].key_pattern {
+        KeyPattern::Parallel => workload.key_range.slice(client_index, workload.n_clients()),
+        KeyPattern::Random | KeyPattern::Gaussian | KeyPattern::Zipf | KeyPattern::Sequential => {
+            workload.key_range
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! The `skerry-bench` program: `skerry-bench [memtier's flags]`.
+//! The `skerry-bench` program: `skerry-bench [memtier's flags]` and `skerry-bench recall [flags]`.
 
 #![forbid(unsafe_code)]
 
-use skerry_bench::flags::{self, FlagError};
-use skerry_bench::{response_file, session};
+use skerry_bench::flags::{self, FlagError, Workload};
+use skerry_bench::{recall, response_file, session};
 use std::process::ExitCode;
 
 /// Exit code for arguments that make no sense, as memtier's usage exit.
@@ -17,15 +17,22 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let workload = match flags::parse(&args) {
-        Ok(workload) => workload,
+    let ended = match args.split_first() {
+        Some((name, rest)) if name == "recall" => recall::main(rest),
+        _ => flags::parse(&args).map(|workload| load(&workload)),
+    };
+    match ended {
+        Ok(code) => code,
         Err(FlagError::Clap(error)) => error.exit(),
         Err(FlagError::Text(text)) => {
             eprintln!("{text}");
-            return ExitCode::from(USAGE);
+            ExitCode::from(USAGE)
         }
-    };
-    session::run(&workload).unwrap_or_else(|error| {
+    }
+}
+
+fn load(workload: &Workload) -> ExitCode {
+    session::run(workload).unwrap_or_else(|error| {
         eprintln!("error: {}: {error}", workload.address);
         ExitCode::FAILURE
     })

@@ -3,7 +3,7 @@
 //! A script that reads memtier's table reads this one: same columns, widths, titles and order.
 
 use crate::cpu::CpuTimes;
-use crate::flags::{CommandsKind, Length, Workload};
+use crate::flags::{CommandsKind, Workload};
 use crate::run::RunResult;
 use crate::stats::{CommandStats, RunStats};
 use std::fmt::Write;
@@ -60,10 +60,7 @@ fn plural(name: &str) -> String {
 
 /// The lines before the first table.
 pub fn run_information(workload: &Workload) -> String {
-    let (amount, unit) = match workload.length {
-        Length::RequestsPerClient(n) => (n, "Requests per client"),
-        Length::Time(time) => (time.as_secs(), "Seconds"),
-    };
+    let (amount, unit) = workload.length_in_words();
     format!(
         "{:<9} Threads\n{:<9} Connections per thread\n{amount:<9} {unit}\n",
         workload.n_threads, workload.n_clients_per_thread

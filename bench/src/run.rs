@@ -8,7 +8,7 @@ use crate::flags::{Length, Workload};
 use crate::load::LoadThread;
 use crate::stats::RunStats;
 use crate::template::Template;
-use crate::vectors::ClusteredVectors;
+use crate::vectors::{ClusteredVectors, VectorSource};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -33,11 +33,17 @@ pub struct RunResult {
 
 /// Runs `workload` once. `run_number` counts from 1 and is only shown.
 pub fn run_once(workload: &Workload, run_number: u32) -> io::Result<RunResult> {
-    let vectors = workload
-        .commands
-        .iter()
-        .any(Template::takes_vector)
-        .then(|| Arc::new(ClusteredVectors::new(workload.vectors)));
+    let takes_vectors = workload.commands.iter().any(Template::takes_vector);
+    let vectors = takes_vectors.then(|| VectorSource::Clustered(ClusteredVectors::new(workload.vectors)));
+    run_with_vectors(workload, run_number, vectors.map(Arc::new).as_ref())
+}
+
+/// Runs `workload` once with vectors from `vectors`; it must be given if a command takes one.
+pub fn run_with_vectors(
+    workload: &Workload,
+    run_number: u32,
+    vectors: Option<&Arc<VectorSource>>,
+) -> io::Result<RunResult> {
     let n_ops_seen: Vec<AtomicU64> = (0..workload.n_threads).map(|_| AtomicU64::new(0)).collect();
     let connected = Barrier::new(workload.n_threads as usize + 1);
     let started = Barrier::new(workload.n_threads as usize + 1);
@@ -45,8 +51,7 @@ pub fn run_once(workload: &Workload, run_number: u32) -> io::Result<RunResult> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (index, n_ops) in n_ops_seen.iter().enumerate() {
-            let (connected, started, vectors, finished) =
-                (&connected, &started, vectors.as_ref(), finished.clone());
+            let (connected, started, vectors, finished) = (&connected, &started, vectors, finished.clone());
             threads.push(scope.spawn(move || {
                 // Pinned first, so that the buffers come from the core's own memory.
                 pin(&workload.cpus, index);
@@ -74,7 +79,8 @@ pub fn run_once(workload: &Workload, run_number: u32) -> io::Result<RunResult> {
     })
 }
 
-fn pin(cpus: &[usize], thread_index: usize) {
+/// Pins the calling thread to its core of `cpus`, if there are any.
+pub fn pin(cpus: &[usize], thread_index: usize) {
     if cpus.is_empty() {
         return;
     }
@@ -84,14 +90,16 @@ fn pin(cpus: &[usize], thread_index: usize) {
     }
 }
 
-struct CpuSample {
+/// CPU times at one moment, of the server and of this process.
+#[derive(Clone, Debug)]
+pub struct CpuSample {
     server: Option<CpuTimes>,
     server_threads: Vec<ThreadCpu>,
     generator: CpuTimes,
 }
 
 impl CpuSample {
-    fn take(server_pids: &[u32]) -> io::Result<Self> {
+    pub fn take(server_pids: &[u32]) -> io::Result<Self> {
         let mut sample = Self { server: None, server_threads: Vec::new(), generator: cpu::of_self()? };
         for &pid in server_pids {
             let times = cpu::of_process(pid)?;
@@ -101,8 +109,9 @@ impl CpuSample {
         Ok(sample)
     }
 
-    /// A thread that ended within the window is in the process's sum only.
-    fn since(self, before: &Self) -> RunCpu {
+    /// What was used since `before`. A thread that ended within the window is in the process's sum only.
+    #[must_use]
+    pub fn since(self, before: &Self) -> RunCpu {
         let earlier = |tid| {
             before.server_threads.iter().find(|t| t.tid == tid).map_or_else(CpuTimes::default, |t| t.times)
         };
@@ -157,12 +166,10 @@ fn show_progress(
 }
 
 fn percent_done(workload: &Workload, n_ops: u64, elapsed_s: f64) -> f64 {
-    let share = match workload.length {
-        Length::Time(time) => elapsed_s / time.as_secs_f64(),
-        Length::RequestsPerClient(n) => {
-            let n_clients = f64::from(workload.n_threads) * f64::from(workload.n_clients_per_thread);
-            n_ops as f64 / (n as f64 * n_clients)
-        }
+    let share = match (workload.n_requests(), workload.length) {
+        (Some(n_requests), _) => n_ops as f64 / n_requests as f64,
+        (None, Length::Time(time)) => elapsed_s / time.as_secs_f64(),
+        (None, Length::RequestsPerClient(_) | Length::AllKeys) => 0.0,
     };
     (share * 100.0).min(100.0)
 }

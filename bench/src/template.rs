@@ -9,7 +9,7 @@
 
 use crate::keys::{KeyGenerator, KeyPattern};
 use crate::random::SplitMix64;
-use crate::vectors::ClusteredVectors;
+use crate::vectors::VectorSource;
 
 const KEY_PLACEHOLDER: &str = "__key__";
 const DATA_PLACEHOLDER: &str = "__data__";
@@ -260,7 +260,7 @@ pub struct ArgumentSource {
     data: DataShape,
     data_buffer: Vec<u8>,
     expiry_s: (u64, u64),
-    vectors: Option<std::sync::Arc<ClusteredVectors>>,
+    vectors: Option<std::sync::Arc<VectorSource>>,
     next_vector: u64,
 }
 
@@ -269,7 +269,7 @@ impl ArgumentSource {
         keys: KeyGenerator,
         data: DataShape,
         expiry_s: (u64, u64),
-        vectors: Option<std::sync::Arc<ClusteredVectors>>,
+        vectors: Option<std::sync::Arc<VectorSource>>,
         seed: u64,
     ) -> Self {
         let mut random = SplitMix64::new(seed ^ 0x6461_7461);
@@ -397,7 +397,7 @@ fn quoted_word<'a>(quote: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<
 mod tests {
     use super::*;
     use crate::keys::{KeyRange, KeyShape};
-    use crate::vectors::VectorShape;
+    use crate::vectors::{ClusteredVectors, VectorShape};
     use std::sync::Arc;
 
     const DATA: DataShape = DataShape { minimum_bytes: 4, maximum_bytes: 4, content: DataContent::OneLetter };
@@ -406,7 +406,7 @@ mod tests {
         let range = KeyRange { minimum: 8, maximum: 11 };
         let vectors = ClusteredVectors::new(VectorShape { n_dims: 2, n_clusters: 1, seed: 1 });
         let keys = KeyGenerator::new(range, KeyShape::default(), 1, 1);
-        ArgumentSource::new(keys, data, (7, 7), Some(Arc::new(vectors)), 1)
+        ArgumentSource::new(keys, data, (7, 7), Some(Arc::new(VectorSource::Clustered(vectors))), 1)
     }
 
     fn stamp(template: &Template, source: &mut ArgumentSource) -> Vec<u8> {

@@ -7,6 +7,32 @@
 //! Cost: about 2 ns a component, no allocation per vector.
 
 use crate::random::SplitMix64;
+use crate::rows::Rows;
+
+/// Where `__vector__` comes from.
+#[derive(Clone, Debug)]
+pub enum VectorSource {
+    Clustered(ClusteredVectors),
+    /// The rows of a file; the index is the row.
+    Rows(Rows),
+}
+
+impl VectorSource {
+    pub fn blob_bytes(&self) -> usize {
+        match self {
+            Self::Clustered(vectors) => vectors.blob_bytes(),
+            Self::Rows(rows) => rows.n_dims() * size_of::<f32>(),
+        }
+    }
+
+    /// Appends vector `index` as a little-endian FP32 blob.
+    pub fn append_blob(&self, index: u64, out: &mut Vec<u8>) {
+        match self {
+            Self::Clustered(vectors) => vectors.append_blob(index, out),
+            Self::Rows(rows) => rows.append_blob(index as usize, out),
+        }
+    }
+}
 
 /// Noise per component against centres of standard deviation 1: clusters overlap, as sentence embeddings do.
 const SPREAD: f32 = 0.6;

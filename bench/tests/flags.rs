@@ -104,10 +104,12 @@ fn command_flags_belong_to_the_command_before_them() {
 #[test]
 fn lengths() {
     assert_eq!(workload(&["--test-time=5"]).length, Length::Time(Duration::from_secs(5)));
-    let all = ["-n", "allkeys", "--key-minimum=1", "--key-maximum=100", "-t1", "-c4"];
-    assert_eq!(workload(&all).length, Length::RequestsPerClient(100));
-    let sliced = [&all[..], &["--key-pattern=P:P"]].concat();
-    assert_eq!(workload(&sliced).length, Length::RequestsPerClient(25));
+    let all = ["-n", "allkeys", "--key-minimum=1", "--key-maximum=100", "-t1", "-c3"];
+    let everyone = workload(&all);
+    assert_eq!((everyone.length, everyone.n_requests()), (Length::AllKeys, Some(300)));
+    let together = workload(&[&all[..], &["--key-pattern=P:P"]].concat());
+    assert_eq!(together.n_requests(), Some(100));
+    assert_eq!(together.length_in_words(), (34, "Requests per client"));
 }
 
 #[test]

@@ -96,8 +96,6 @@ fn a_later_flag_overrides_a_file() {
 fn populate_covers_every_key_once_between_its_clients() {
     let populate = workload("populate");
     assert_eq!(populate.commands_kind, CommandsKind::SetAndGet);
-    let n_clients = u64::from(populate.n_threads * populate.n_clients_per_thread);
-    let n_keys = populate.key_range.maximum - populate.key_range.minimum + 1;
-    assert_eq!(n_keys % n_clients, 0);
-    assert_eq!(populate.length, Length::RequestsPerClient(n_keys / n_clients));
+    assert_eq!(populate.length, Length::AllKeys);
+    assert_eq!(populate.n_requests(), Some(1_000_000));
 }
