@@ -1,1 +1,2 @@
 //! skerry-server
+pub mod types;
