@@ -1,1 +1,3 @@
 //! skerry-server
+
+pub mod keyspace;
