@@ -1,2 +1,4 @@
 //! skerry-server
+
+pub mod keyspace;
 pub mod types;
