@@ -256,7 +256,10 @@ unsafe impl TableEntry for Member {
     }
 
     #[inline(always)]
-    fn key<'a>(entry: MemberRef<'a>) -> &'a [u8] {
+    fn key<'a>(entry: MemberRef<'a>) -> &'a [u8]
+    where
+        Self: 'a,
+    {
         entry.field()
     }
 }

@@ -149,18 +149,16 @@ impl Set {
             return added;
         }
         // The longest integer must be short enough for a listpack, too: with default limits any is.
-        let n_longest = ints.iter().map(|integer| Element::Integer(integer).n_bytes());
+        let n_longest = |ints: &Intset| ints.iter().map(|int| Element::Integer(int).n_bytes()).max();
         let fits = ints.len() < limits.set_max_listpack_entries
             && member.len() <= limits.set_max_listpack_value
             && (limits.set_max_listpack_value >= DECIMAL_MAX_BYTES
-                || n_longest.max().unwrap_or(0) <= limits.set_max_listpack_value);
+                || n_longest(ints).unwrap_or(0) <= limits.set_max_listpack_value);
         if !fits {
             return self.become_table(limits.seed).add(member);
         }
         let mut packed = Packed::new();
-        for integer in ints.iter() {
-            packed.push_back(&Encoded::new(Element::Integer(integer)), Growth::Tight);
-        }
+        ints.iter().for_each(|int| packed.push_back(&Encoded::new(Element::Integer(int)), Growth::Tight));
         packed.push_back(&Encoded::of(member), Growth::Tight);
         self.0 = Repr::Packed(packed);
         true
