@@ -112,3 +112,6 @@ fn choose<T>(
 fn below(n: usize, random: &mut impl FnMut() -> u64) -> usize {
     ((u128::from(random()) * n as u128) >> 64) as usize
 }
+
+#[cfg(test)]
+mod tests;
