@@ -297,7 +297,12 @@ impl Quicklist {
                 let at = packed.seek(place.index);
                 packed.replace(at, &Encoded::of(value), Growth::Tight);
             }
-            node @ Node::Plain(_) => *node = Node::of(value, limit),
+            Node::Plain(plain) if large => *plain = value.into(),
+            Node::Plain(_) => {
+                // A neighbour may take the small value: so Redis has it.
+                self.insert(index, Side::After, value, limit);
+                self.remove_at(place);
+            }
             Node::Packed(_) => {
                 let after = self.split(Place { index: place.index + 1, ..place });
                 self.insert_node(after, Node::of(value, limit));
