@@ -159,6 +159,16 @@ impl Parser {
         &self.inline_text
     }
 
+    /// Moves the inline text out, for a caller that needs the parser's owner meanwhile.
+    pub fn take_inline_text(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inline_text)
+    }
+
+    /// Puts the buffer of `take_inline_text` back, to be used again.
+    pub fn return_inline_text(&mut self, text: Vec<u8>) {
+        self.inline_text = text;
+    }
+
     /// Heap memory held, for the connection's accounting.
     pub fn heap_bytes(&self) -> usize {
         let partial = self

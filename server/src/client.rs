@@ -216,6 +216,11 @@ impl Client {
         }
     }
 
+    /// Whether its next request waits for something.
+    pub fn is_waiting(&self) -> bool {
+        self.parked != Parked::No
+    }
+
     /// Bytes of output not yet written.
     pub fn unsent(&self) -> usize {
         self.out.len() - self.out_at + self.held.len()

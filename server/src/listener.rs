@@ -41,10 +41,11 @@ impl Listeners {
     pub fn bind(config: &Config) -> Result<Self, String> {
         let mut listeners = Vec::new();
         if config.port != 0 {
-            for address in &config.bind {
+            for address in &config.bind.0 {
+                let address = String::from_utf8_lossy(address);
                 let (name, is_optional) = match address.strip_prefix('-') {
                     Some(name) => (name, true),
-                    None => (address.as_str(), false),
+                    None => (&*address, false),
                 };
                 match bind_tcp(name, config.port as u16, config.tcp_backlog as i32) {
                     Ok(listener) => listeners.push(Listener::Tcp(listener)),
@@ -61,9 +62,9 @@ impl Listeners {
         let mut unix_path = None;
         if !config.unixsocket.is_empty() {
             listeners.push(Listener::Unix(bind_unix(config).map_err(|error| {
-                format!("Failed opening Unix socket: bind: {}: {error}", config.unixsocket)
+                format!("Failed opening Unix socket: bind: {}: {error}", String::from_utf8_lossy(&config.unixsocket))
             })?));
-            unix_path = Some(config.unixsocket.clone());
+            unix_path = Some(String::from_utf8_lossy(&config.unixsocket).into_owned());
         }
         if listeners.is_empty() {
             return Err("Configured to not listen anywhere, exiting.".to_owned());
@@ -91,8 +92,8 @@ impl Listeners {
                 Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| tcp_arrival(stream, peer, config)),
                 Listener::Unix(listener) => listener.accept().map(|(stream, _)| Arrival {
                     stream: Stream::Unix(stream),
-                    address: format!("{}:0", config.unixsocket),
-                    local_address: format!("{}:0", config.unixsocket),
+                    address: format!("{}:0", String::from_utf8_lossy(&config.unixsocket)),
+                    local_address: format!("{}:0", String::from_utf8_lossy(&config.unixsocket)),
                     is_refused: None,
                 }),
             };
@@ -156,10 +157,11 @@ fn resolve(name: &str) -> std::io::Result<IpAddr> {
 
 fn bind_unix(config: &Config) -> std::io::Result<UnixListener> {
     // A socket left by an earlier run.
-    let _ = fs::remove_file(&config.unixsocket);
-    let listener = UnixListener::bind(&config.unixsocket)?;
+    let path = String::from_utf8_lossy(&config.unixsocket).into_owned();
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
     if config.unixsocketperm != 0 {
-        fs::set_permissions(&config.unixsocket, fs::Permissions::from_mode(config.unixsocketperm))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(config.unixsocketperm))?;
     }
     Ok(listener)
 }

@@ -99,6 +99,11 @@ impl Mesh {
         &self.doors[self.own]
     }
 
+    /// Wakes worker `at` (control plane).
+    pub fn ring(&self, at: usize) {
+        self.doors[at].ring();
+    }
+
     pub fn n_peers(&self) -> usize {
         self.peers.len()
     }

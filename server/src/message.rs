@@ -14,14 +14,14 @@ use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
 use crate::client::ClientId;
-use crate::keyspace::OwnedEntry;
+use crate::keyspace::Entry;
 use crate::shard::{DbIndex, Shard};
 
 /// A bundle for one peer.
 #[derive(Default)]
 pub struct Batch {
     pub bytes: Vec<u8>,
-    pub entries: Vec<OwnedEntry>,
+    pub entries: Vec<Entry>,
     pub shards: Vec<Box<Shard>>,
     /// Messages in `bytes`.
     pub n_messages: u32,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::config::Config;
 use crate::keyspace::HashSeed;
 use crate::shard::ShardId;
+use crate::turns::TurnTimes;
 
 /// The version that clients gate their features on.
 pub const REDIS_VERSION: &str = "8.2.3";
@@ -52,6 +53,8 @@ pub struct Server {
     pub connections_received: AtomicU64,
     pub connections_rejected: AtomicU64,
     pub workers: Vec<WorkerStats>,
+    /// Turn times of each worker, while `turn-trace` is on.
+    pub turns: Vec<Mutex<TurnTimes>>,
     pub is_stopping: AtomicBool,
     /// CLIENT PAUSE: until when, and whether only writes wait.
     pub pause_until_ms: AtomicI64,
@@ -72,7 +75,7 @@ impl Server {
             config_generation: AtomicU64::new(0),
             config_file,
             n_shards,
-            seed: HashSeed::new(seed),
+            seed: HashSeed::from_u64(seed),
             run_id,
             started_ms: now_ms,
             executable: std::env::current_exe().map(|p| p.display().to_string()).unwrap_or_default(),
@@ -81,6 +84,7 @@ impl Server {
             connections_received: AtomicU64::new(0),
             connections_rejected: AtomicU64::new(0),
             workers: (0..n_shards).map(|_| WorkerStats::default()).collect(),
+            turns: (0..n_shards).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
@@ -106,7 +110,7 @@ impl Server {
 
     #[inline]
     pub fn hash_key(&self, key: &[u8]) -> u64 {
-        self.seed.hash(key)
+        self.seed.hash_key(key)
     }
 
     /// The shard that owns `key`: a function of the Redis Cluster slot of its hash tag, so tagged keys stay together.

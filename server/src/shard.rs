@@ -6,7 +6,7 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::keyspace::{Key, Keyspace, Remains};
+use crate::keyspace::{HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,28 +54,27 @@ pub struct Shard {
     pub id: ShardId,
     keyspaces: Vec<Keyspace>,
     watches: HashMap<(DbIndex, Box<[u8]>), Vec<Watch>>,
+    watched_by: HashMap<ClientId, Vec<(DbIndex, Box<[u8]>)>>,
     /// Clients with a watched key that changed.
     touched: HashMap<ClientId, ()>,
     /// While entries of other shards are here: the keys that changed, to be told to their owners.
     guest_changes: Option<Vec<(DbIndex, Box<[u8]>)>>,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
-    /// Big values and whole keyspaces that were dropped and are freed in slices.
-    pub graveyard: Vec<Remains>,
     pub stats: Stats,
     random: u64,
 }
 
 impl Shard {
-    pub fn new(id: ShardId, n_databases: usize, seed: u64) -> Self {
+    pub fn new(id: ShardId, n_databases: usize, hash_seed: HashSeed, seed: u64) -> Self {
         Self {
             id,
-            keyspaces: (0..n_databases).map(|_| Keyspace::new()).collect(),
+            keyspaces: (0..n_databases).map(|_| Keyspace::new(hash_seed)).collect(),
             watches: HashMap::new(),
+            watched_by: HashMap::new(),
             touched: HashMap::new(),
             guest_changes: None,
             is_observed: false,
-            graveyard: Vec::new(),
             stats: Stats::default(),
             random: seed | 1,
         }
@@ -145,29 +144,31 @@ impl Shard {
 
     /// Registers `client`'s interest in `key`.
     pub fn watch(&mut self, client: ClientId, db: DbIndex, key: Key<'_>, now_ms: i64) {
-        let was_expired = self.keyspace(db).is_expired(key, now_ms);
+        let was_expired = self.keyspaces[db.0 as usize].is_expired(&key, now_ms);
         let watches = self.watches.entry((db, Box::from(key.bytes))).or_default();
         if watches.iter().all(|watch| watch.client != client) {
             watches.push(Watch { client, was_expired });
+            self.watched_by.entry(client).or_default().push((db, Box::from(key.bytes)));
         }
         self.is_observed = true;
     }
 
     /// Ends all of `client`'s watches here; whether one of its keys had changed (or has expired by `now_ms`).
-    pub fn unwatch(&mut self, client: ClientId, now_ms: i64, hash_key: impl Fn(&[u8]) -> u64) -> bool {
+    pub fn unwatch(&mut self, client: ClientId, now_ms: i64) -> bool {
         let mut is_touched = self.touched.remove(&client).is_some();
-        let mut watches = std::mem::take(&mut self.watches);
-        watches.retain(|(db, key), list| {
-            list.retain(|watch| {
-                if watch.client == client && !watch.was_expired {
-                    let key = Key { bytes: key, hash: hash_key(key) };
-                    is_touched |= self.keyspaces[db.0 as usize].is_expired(key, now_ms);
-                }
-                watch.client != client
-            });
-            !list.is_empty()
-        });
-        self.watches = watches;
+        for (db, name) in self.watched_by.remove(&client).unwrap_or_default() {
+            let place = (db, name);
+            let Some(list) = self.watches.get_mut(&place) else { continue };
+            if let Some(at) = list.iter().position(|watch| watch.client == client) {
+                let watch = list.swap_remove(at);
+                let keyspace = &self.keyspaces[db.0 as usize];
+                let key = Key::new(&place.1, keyspace.seed());
+                is_touched |= !watch.was_expired && keyspace.is_expired(&key, now_ms);
+            }
+            if list.is_empty() {
+                self.watches.remove(&place);
+            }
+        }
         self.is_observed = !self.watches.is_empty() || self.guest_changes.is_some();
         is_touched
     }
@@ -191,24 +192,47 @@ impl Shard {
 
     /// Empties one database; its contents are freed in slices.
     pub fn flush(&mut self, db: DbIndex) {
-        let remains = self.keyspace(db).clear();
-        self.bury(remains);
+        self.keyspace(db).clear();
     }
 
-    /// Takes what is to be freed in slices.
-    pub fn bury(&mut self, remains: Remains) {
-        if !remains.is_empty() {
-            self.graveyard.push(remains);
-        }
+    /// Whether something deleted waits to be freed.
+    pub fn has_garbage(&self) -> bool {
+        self.keyspaces.iter().any(Keyspace::has_garbage)
     }
 
-    /// Frees up to `budget` elements of the graveyard; true if more is left.
+    /// Frees about `budget` elements of what was deleted; true if more is left.
     pub fn free_slice(&mut self, budget: usize) -> bool {
-        if let Some(remains) = self.graveyard.last_mut()
-            && remains.free_slice(budget)
-        {
-            self.graveyard.pop();
+        for keyspace in self.keyspaces.iter_mut().filter(|keyspace| keyspace.has_garbage()) {
+            if !keyspace.free_slice(budget) {
+                return true;
+            }
         }
-        !self.graveyard.is_empty()
+        false
+    }
+
+    /// Removes about `budget` dead keys; true if there may be more.
+    pub fn expire_slice(&mut self, now_ms: i64, budget: usize) -> bool {
+        let mut is_more = false;
+        for db in 0..self.keyspaces.len() {
+            if self.keyspaces[db].n_expires() == 0 {
+                continue;
+            }
+            let is_observed = self.is_observed;
+            let mut n = 0;
+            let mut names: Vec<Box<[u8]>> = Vec::new();
+            let spent = self.keyspaces[db].active_expire(now_ms, budget, |entry| {
+                n += 1;
+                if is_observed {
+                    names.push(entry.key().into());
+                }
+            });
+            self.stats.expired_keys += n;
+            self.stats.dirty += n;
+            for name in names {
+                self.tell_observers(DbIndex(db as u16), &name, EventClass::Expired, "expired");
+            }
+            is_more |= spent >= budget;
+        }
+        is_more
     }
 }

@@ -35,7 +35,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
         LogLevel::Warning => Level::Warning,
         LogLevel::Nothing => Level::Nothing,
     };
-    log::open(level, &config.logfile).map_err(|error| format!("Can't open the log file: {error}"))?;
+    log::open(level, &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
     let cores = Cores::find();
     let n_threads = match config.threads as usize {
         0 => cores.default_threads(),
@@ -55,11 +55,11 @@ pub fn run(startup: Startup) -> Result<(), String> {
         log::warning(&note);
     }
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
-    let pidfile = PidFile::write(&config.pidfile, pid);
+    let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
     let seed = entropy ^ (u64::from(pid) << 40);
     let port = config.port;
-    let unixsocket = config.unixsocket.clone();
+    let unixsocket = String::from_utf8_lossy(&config.unixsocket).into_owned();
     let config_file = config_file.map(|path| path.display().to_string());
     let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
     let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;

@@ -553,7 +553,7 @@ const WRITE_CHUNK: usize = 1 << 20;
 const MAX_SPARE: usize = 64;
 
 fn over_output_limit(client: &mut Client, config: &crate::config::Config, now_ms: i64) -> bool {
-    let limit = config.output_limit_normal();
+    let limit = &config.client_output_buffer_limit.normal;
     let unsent = client.unsent() as u64;
     if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
         return true;

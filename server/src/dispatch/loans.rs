@@ -23,7 +23,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
 use crate::command::{Caller, Ctx, Handler, ShardHandler};
 use crate::commands::Row;
-use crate::keyspace::{Key, OwnedEntry};
+use crate::keyspace::{Entry, Key};
 use crate::lend::holds::Admission;
 use crate::message::{Changes, HoldMode, Keys, LendId, Round};
 use crate::server::WorkerStats;
@@ -68,7 +68,7 @@ struct Owner {
     is_granted: bool,
     /// (key index, database) and entry, both in the owner's order.
     loans: Vec<(u32, DbIndex)>,
-    entries: Vec<OwnedEntry>,
+    entries: Vec<Entry>,
     whole: Option<Box<Shard>>,
 }
 
@@ -106,7 +106,7 @@ impl Node {
 
     /// Whether the order of the client's requests lets a lend start.
     pub(super) fn may_lend(&self, client: &Client, row: &Row, keys: &[&[u8]]) -> bool {
-        if self.config.pipeline_order_strict && !client.pending.is_empty() {
+        if self.is_strict && !client.pending.is_empty() {
             return false;
         }
         let is_write = row.command.is_write() || row.command.name == "exec";
@@ -304,8 +304,8 @@ impl Node {
                         continue;
                     }
                     let entry = match mode {
-                        HoldMode::Shared => keyspace.share(key),
-                        HoldMode::Exclusive | HoldMode::Whole => keyspace.take(key),
+                        HoldMode::Shared => keyspace.share(&key, self.now_ms),
+                        HoldMode::Exclusive | HoldMode::Whole => keyspace.take(&key),
                     };
                     if let Some(entry) = entry {
                         outbox.entries.push(entry);
@@ -324,7 +324,7 @@ impl Node {
         from: ShardId,
         lend: LendId,
         loans: &[(u32, DbIndex)],
-        returned: Vec<OwnedEntry>,
+        returned: Vec<Entry>,
         shard: Option<Box<Shard>>,
         changed: Changes<'_>,
     ) {
@@ -343,8 +343,8 @@ impl Node {
         self.run_freed(freed);
     }
 
-    fn take_home(&mut self, keys: &[Box<[u8]>], loans: &[(u32, DbIndex)], returned: Vec<OwnedEntry>) {
-        let mut returned: Vec<(u32, DbIndex, Option<OwnedEntry>)> =
+    fn take_home(&mut self, keys: &[Box<[u8]>], loans: &[(u32, DbIndex)], returned: Vec<Entry>) {
+        let mut returned: Vec<(u32, DbIndex, Option<Entry>)> =
             loans.iter().zip(returned).map(|((index, db), entry)| (*index, *db, Some(entry))).collect();
         for (index, name) in keys.iter().enumerate() {
             let key = Key { bytes: name, hash: self.server.hash_key(name) };
@@ -354,10 +354,7 @@ impl Node {
                     .iter_mut()
                     .find(|(i, d, _)| *i as usize == index && *d == db)
                     .and_then(|(_, _, entry)| entry.take());
-                let keyspace = self.shard.keyspace(db);
-                if entry.is_some() || !keyspace.is_empty() {
-                    keyspace.give_back(key, entry);
-                }
+                self.shard.keyspace(db).take_home(&key, entry);
             }
         }
     }
@@ -386,7 +383,7 @@ impl Node {
         is_touched: bool,
         now_ms: i64,
         loans: Vec<(u32, DbIndex)>,
-        entries: Vec<OwnedEntry>,
+        entries: Vec<Entry>,
         shard: Option<Box<Shard>>,
     ) {
         let lend = self.lends.get_mut(&id).expect("a grant answers a lend in flight");
@@ -528,20 +525,13 @@ impl Node {
         out: &mut Vec<u8>,
     ) -> Vec<(DbIndex, Box<[u8]>)> {
         self.shard.begin_guests();
-        let now_ms = self.now_ms;
-        let is_shared = lend.mode == HoldMode::Shared;
         for owner in lend.owners.iter_mut().filter(|owner| owner.shard != self.id) {
             let entries = std::mem::take(&mut owner.entries);
             let mut kept = Vec::with_capacity(entries.len());
             for (loan, entry) in std::mem::take(&mut owner.loans).into_iter().zip(entries) {
                 let name = &owner.keys[loan.0 as usize];
                 let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                if is_shared && entry.expire_at().is_some_and(|at| at <= now_ms) {
-                    // Past its deadline by this command's `now`: absent, but the owner's to remove.
-                    entry.forget_shared();
-                    continue;
-                }
-                self.shard.keyspace(loan.1).adopt(key, entry);
+                self.shard.keyspace(loan.1).adopt(key.hash, entry);
                 kept.push(loan);
             }
             owner.loans = kept;
@@ -571,9 +561,8 @@ impl Node {
                 for (index, db) in std::mem::take(&mut owner.loans) {
                     let name = &owner.keys[index as usize];
                     let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                    if let Some(entry) = self.shard.keyspace(db).extract(key) {
-                        entry.forget_shared();
-                    }
+                    // An alias: what it points at has never left its owner.
+                    drop(self.shard.keyspace(db).remove(&key));
                 }
                 continue;
             }
@@ -588,7 +577,7 @@ impl Node {
                     if self.shard.keyspace(db).is_empty() {
                         continue;
                     }
-                    if let Some(entry) = self.shard.keyspace(db).extract(key) {
+                    if let Some(entry) = self.shard.keyspace(db).remove(&key) {
                         owner.loans.push((index as u32, db));
                         owner.entries.push(entry);
                     }
@@ -709,9 +698,7 @@ impl Node {
             let outbox = &mut self.outboxes[usize::from(owner.shard.0)];
             if lend.mode == HoldMode::Shared {
                 // Given back unread (first round): the pointers are dropped, the entries never left.
-                for entry in owner.entries.drain(..) {
-                    entry.forget_shared();
-                }
+                owner.entries.clear();
                 owner.loans.clear();
             }
             outbox.entries.append(&mut owner.entries);

@@ -34,7 +34,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, CommandId, Conn, ConnHandler, Ctx, Handler, Job, ShardHandler};
 use crate::commands::{Found, KeyShape, Row, TABLE, Table};
-use crate::config::Config;
+use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
 use crate::lend::holds::{Freed, Holds, Who};
@@ -90,6 +90,8 @@ pub struct Node {
     /// Set by the worker when used memory is over `maxmemory` and nothing can be evicted.
     pub is_over_memory: bool,
     limits: Limits,
+    /// `pipeline-order strict`.
+    is_strict: bool,
     scratch: Vec<u8>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
@@ -177,6 +179,7 @@ impl Node {
             is_paused: None,
             is_over_memory: false,
             limits: Limits::default(),
+            is_strict: false,
             scratch: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
@@ -218,6 +221,7 @@ impl Node {
     }
 
     fn take_config(&mut self) {
+        self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len as u64, ..Limits::default() };
     }
 
@@ -334,7 +338,11 @@ impl Node {
                 WaveEnd::NeedsBytes(next) => return next,
                 WaveEnd::Broken(error) => {
                     if client.closing == Closing::No {
-                        self.reply_here(client, |reply| reply.error(format!("ERR {error}")));
+                        self.reply_here(client, |reply| {
+                            let mut text = b"ERR ".to_vec();
+                            text.extend_from_slice(error.text());
+                            reply.error(text);
+                        });
                         client.closing = Closing::AfterReplies;
                     }
                     return input.len();
@@ -353,7 +361,7 @@ impl Node {
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
         let (limits, size) = match client.is_authenticated {
-            true => (self.limits, WAVE),
+            true => (self.limits.clone(), WAVE),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
         };
@@ -565,7 +573,7 @@ impl Node {
                 return false;
             }
         }
-        !(self.config.pipeline_order_strict && !client.pending.is_empty())
+        !(self.is_strict && !client.pending.is_empty())
     }
 
     /// Whether the holds of this shard let the request run now.
@@ -894,7 +902,22 @@ impl Node {
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty() || !self.jobs.is_empty() || !self.shard.graveyard.is_empty()
+        !self.runnable.is_empty() || !self.jobs.is_empty() || self.shard.has_garbage()
+    }
+
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// Removes some dead keys; true if there may be more.
+    pub fn expire_slice(&mut self, budget: usize) -> bool {
+        self.shard.expire_slice(self.now_ms, budget)
+    }
+
+    /// Once a second: what the control plane reads of this worker.
+    pub fn each_second(&mut self) {
+        let used = crate::alloc::used_memory() as u64;
+        self.server.peak_memory.fetch_max(used, Ordering::Relaxed);
     }
 
     /// Runs one slice of the oldest job.

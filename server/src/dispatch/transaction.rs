@@ -348,8 +348,8 @@ impl Node {
                     Direction::Here => (&mut *other, &mut self.shard),
                     Direction::Home => (&mut self.shard, &mut *other),
                 };
-                if let Some(entry) = from.keyspace(db).extract(key) {
-                    to.keyspace(db).adopt(key, entry);
+                if let Some(entry) = from.keyspace(db).remove(&key) {
+                    to.keyspace(db).adopt(key.hash, entry);
                 }
             }
         }
