@@ -1,3 +1,4 @@
 //! skerry-server
 
+pub mod alloc;
 pub mod keyspace;
