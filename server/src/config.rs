@@ -49,6 +49,9 @@ pub const REDIS_VERSION: &str = "8.2.3";
 const HZ_MIN: u32 = 1;
 const HZ_MAX: u32 = 500;
 
+/// A smaller backlog is useless to any replica.
+const REPL_BACKLOG_SIZE_MIN: u64 = 16 << 10;
+
 /// Where a client is, which decides what it may do under `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -171,6 +174,7 @@ impl Config {
     /// Values that are hints are brought into their range instead of being refused.
     fn clamp(&mut self) {
         self.hz = self.hz.clamp(HZ_MIN, HZ_MAX);
+        self.repl_backlog_size = self.repl_backlog_size.max(REPL_BACKLOG_SIZE_MIN);
     }
 
     /// A path of the configuration, relative to `dir`.

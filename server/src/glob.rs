@@ -3,6 +3,7 @@
 //!
 //! Source: the pattern language of the KEYS page, with its corner cases as Redis 8.2.3 answers them: an
 //! unclosed class ends with the pattern, a reversed range is turned round, an escape at the end is itself.
+//! Departure: stars match the empty text, where Redis lets only the one star of KEYS and SCAN do so.
 //! Cost: O(pattern x text) time at worst and no memory. The matcher remembers only the last `*`, because a
 //! later star can take over whatever an earlier one left open; so no pattern blows up and none recurses.
 //! It must never know what it matches: keys, channels and directive names are all bytes to it.

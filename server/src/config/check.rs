@@ -69,3 +69,11 @@ pub(super) fn proc_title_template(text: &[u8]) -> Result<(), &'static str> {
     }
     Ok(())
 }
+
+/// Skerry compares by bytes, which is what these locales mean.
+pub(super) fn locale(text: &[u8]) -> Result<(), &'static str> {
+    match text {
+        b"" | b"C" | b"POSIX" | b"C.UTF-8" | b"C.utf8" => Ok(()),
+        _ => Err("Invalid locale name"),
+    }
+}

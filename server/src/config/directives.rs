@@ -155,7 +155,7 @@ directives! {
     proc_title_template: Text = text("{title} {listen-addr} {server-mode}");
         plain_text("proc-title-template").checked(check::proc_title_template);
     logfile: Text = text(""); plain_text("logfile").immutable();
-    locale_collate: Text = text(""); plain_text("locale-collate");
+    locale_collate: Text = text(""); plain_text("locale-collate").checked(check::locale);
     supervised: Supervised = Supervised::No; word("supervised").immutable().unbuilt(NO_SUPERVISOR);
     syslog_facility: SyslogFacility = SyslogFacility::Local0; word("syslog-facility").immutable();
     loglevel: LogLevel = LogLevel::Notice; word("loglevel");
@@ -292,4 +292,37 @@ directives! {
     tls_protocols: Text = text(""); optional_text("tls-protocols");
     tls_ciphers: Text = text(""); optional_text("tls-ciphers");
     tls_ciphersuites: Text = text(""); optional_text("tls-ciphersuites");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::{Kind, Source};
+    use super::*;
+
+    /// Sets each number to both its bounds, which panics if the field's type cannot hold them.
+    #[test]
+    fn bounds_fit_their_fields() {
+        for row in TABLE {
+            let (Kind::Integer { min, max, .. } | Kind::Memory { min, max, .. } | Kind::Octal { min, max }) =
+                row.kind
+            else {
+                continue;
+            };
+            for bound in [min, max] {
+                let text = match row.kind {
+                    Kind::Octal { .. } => format!("{bound:o}"),
+                    _ => bound.to_string(),
+                };
+                let mut config = Config::default();
+                (row.assign)(&mut config, row, &[text.as_bytes()], Source::File).expect(row.name);
+                assert_eq!(row.value(&config), text.as_bytes(), "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_has_its_directives_name() {
+        let names: Vec<String> = TABLE.iter().map(|row| row.name.replace('-', "_")).collect();
+        assert_eq!(names, FIELDS);
+    }
 }

@@ -57,7 +57,7 @@ impl OldLines {
         if old.is_empty() {
             return lines;
         }
-        for line in old.split(|&byte| byte == b'\n') {
+        for line in old.strip_suffix(b"\n").unwrap_or(old).split(|&byte| byte == b'\n') {
             let line = line.trim_ascii();
             lines.is_signed |= line == SIGNATURE;
             if line.is_empty() || line[0] == b'#' {
@@ -82,6 +82,9 @@ impl OldLines {
 
     fn append(&mut self, line: Vec<u8>) {
         if !self.is_signed {
+            if !self.all.is_empty() {
+                self.all.push(Vec::new());
+            }
             self.all.push(SIGNATURE.to_vec());
             self.is_signed = true;
         }

@@ -2,7 +2,8 @@
 //! from an argument and printed for CONFIG GET.
 //!
 //! Source: CONFIG SET's error texts and CONFIG GET's forms of Redis 8.2.3, recorded in `tests/golden`.
-//! Departure: a memory size beyond 2^63-1 is out of range, where Redis lets `18014398509481985kb` wrap to 1 kB.
+//! Departure: a memory size beyond 2^63-1 is out of range, where Redis lets `18014398509481985kb` wrap to 1 kB,
+//! and a `maxmemory-clients` of 2^64-1 to 1%.
 //! It must never know which directives exist.
 
 use std::borrow::Cow;
@@ -290,6 +291,9 @@ fn parse_octal(text: &[u8], min: i64, max: i64) -> Result<i64, Fault> {
     let text = str::from_utf8(text).unwrap_or("?");
     let number = if text.is_empty() { Ok(0) } else { i64::from_str_radix(text, 8) };
     let number = number.map_err(|_| "argument couldn't be parsed as an octal number")?;
+    if number < 0 {
+        return Err("argument must be greater or equal to 0".into());
+    }
     if number < min || number > max {
         return Err(format!("argument must be between {min:o} and {max:o} inclusive").into());
     }
