@@ -19,14 +19,16 @@ use std::sync::Arc;
 
 use skerry_resp::reply::Reply;
 
+use crate::access::At;
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::Outcome;
 use crate::keyspace::{Key, Keyspace};
 use crate::server::Server;
-use crate::shard::{DbIndex, Shard};
-use crate::vector::VectorValue;
+use crate::shard::{DbIndex, EventClass, Shard};
+use crate::types::Limits as TypeLimits;
+use crate::vector::VectorHandle;
 
 /// One command or subcommand.
 pub struct Command {
@@ -47,7 +49,7 @@ pub struct Command {
 
 pub type ShardHandler = fn(&mut Ctx<'_>, Args<'_>) -> Outcome;
 pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
-pub type AnyHandler = fn(&mut Ctx<'_>, Option<&VectorValue>, Args<'_>) -> Outcome;
+pub type AnyHandler = fn(&mut Ctx<'_>, Option<&VectorHandle>, Args<'_>) -> Outcome;
 
 #[derive(Clone, Copy)]
 pub enum Handler {
@@ -304,6 +306,8 @@ pub struct Ctx<'a> {
     pub clients: &'a mut Clients,
     pub server: &'a Server,
     pub config: &'a Config,
+    /// The thresholds of the small encodings.
+    pub limits: &'a TypeLimits,
     pub caller: Caller,
     /// Unix time, one value per command.
     pub now_ms: i64,
@@ -317,6 +321,18 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub fn keyspace(&mut self) -> &mut Keyspace {
         self.shard.keyspace(self.caller.db)
+    }
+
+    /// Where and when to look.
+    #[inline]
+    pub fn at(&self) -> At {
+        At { db: self.caller.db, now_ms: self.now_ms }
+    }
+
+    /// **The one call by which a write reports itself** (see `Shard::changed`).
+    #[inline]
+    pub fn changed(&mut self, key: &Key<'_>, class: EventClass, event: &'static str) {
+        self.shard.changed(self.caller.db, key.bytes, class, event);
     }
 
     /// Argument `index` as a key, with its hash.

@@ -6,6 +6,7 @@
 //!
 //! Imports go one way: types < keyspace < shard < command < commands < lend < dispatch < mesh < worker < start.
 
+pub mod access;
 pub mod alloc;
 pub mod args;
 pub mod client;

@@ -11,7 +11,7 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let startup = match invoke(args) {
+    let startup = match invoke(&args, &mut std::io::stdin()) {
         Ok(Invocation::Run(startup)) => startup,
         Ok(Invocation::Version) => {
             println!("{}", version_line());

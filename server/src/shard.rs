@@ -85,6 +85,11 @@ impl Shard {
         &mut self.keyspaces[db.0 as usize]
     }
 
+    #[inline]
+    pub fn keyspace_and_stats(&mut self, db: DbIndex) -> (&mut Keyspace, &mut Stats) {
+        (&mut self.keyspaces[db.0 as usize], &mut self.stats)
+    }
+
     pub fn keyspaces(&self) -> &[Keyspace] {
         &self.keyspaces
     }

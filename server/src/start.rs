@@ -36,6 +36,10 @@ pub fn run(startup: Startup) -> Result<(), String> {
         LogLevel::Nothing => Level::Nothing,
     };
     log::open(level, &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
+    let dir = &config.dir.0;
+    if !dir.as_os_str().is_empty() {
+        std::env::set_current_dir(dir).map_err(|error| format!("Can't chdir to '{}': {error}", dir.display()))?;
+    }
     let cores = Cores::find();
     let n_threads = match config.threads as usize {
         0 => cores.default_threads(),

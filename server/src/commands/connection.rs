@@ -43,8 +43,12 @@ fn hello(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn ping(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
-    let _ = (conn, args);
-    Err(CommandError::text("ERR not there yet"))
+    match args.len() {
+        1 => conn.reply.pong(),
+        2 => conn.reply.bulk(args.get(1)),
+        _ => return Err(CommandError::WrongArity("ping")),
+    }
+    Ok(())
 }
 
 fn echo(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {

@@ -2,6 +2,8 @@
 
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
+use crate::keyspace::{NewValue, Ttl};
+use crate::shard::EventClass;
 use crate::error::{CommandError, Outcome};
 
 #[rustfmt::skip]
@@ -46,8 +48,12 @@ fn decrby(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    let key = ctx.key(args, 1);
+    match ctx.shard.read_string(ctx.at(), &key)? {
+        Some(text) => text.reply(&mut ctx.reply),
+        None => ctx.reply.null(),
+    }
+    Ok(())
 }
 
 fn getdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
@@ -106,8 +112,11 @@ fn psetex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    let key = ctx.key(args, 1);
+    ctx.shard.insert(ctx.at(), &key, NewValue::of_bytes(args.get(2)), Ttl::Clear);
+    ctx.changed(&key, EventClass::String, "set");
+    ctx.reply.ok();
+    Ok(())
 }
 
 fn setex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {

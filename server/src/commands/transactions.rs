@@ -1,8 +1,6 @@
 //! Transactions: the rows; the dispatcher runs them (<https://redis.io/docs/latest/commands/?group=transactions>).
 
-use crate::args::Args;
 use crate::command::{Acl, Command, Flags, Flow, Handler, KeyFlags, range, row};
-use crate::error::{CommandError, Outcome};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[

@@ -130,6 +130,7 @@ impl Node {
             clients: &mut self.clients,
             server: &self.server,
             config: &self.config,
+            limits: &self.type_limits,
             caller,
             now_ms: self.now_ms,
             reply: Reply::new(out, proto),

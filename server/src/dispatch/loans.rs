@@ -166,7 +166,10 @@ impl Node {
         }
         let mut n_asked = 0;
         if !is_refused {
-            for owner in owners.iter().filter(|owner| owner.shard != self.id) {
+            for owner in &owners {
+                if owner.shard == self.id {
+                    continue;
+                }
                 self.send_ask(owner, id, client.id, plan.mode, Round::Try);
                 n_asked += 1;
             }
@@ -488,7 +491,8 @@ impl Node {
         };
         let is_there = client.number != 0;
         let mut out = Vec::new();
-        let now_ms = std::mem::replace(&mut self.now_ms, lend.now_ms.max(self.now_ms));
+        let now_ms = self.now_ms;
+        self.now_ms = now_ms.max(lend.now_ms);
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
             HoldMode::Whole => self.run_whole(&mut client, &mut lend, &mut out),
             HoldMode::Shared | HoldMode::Exclusive => self.run_lent(&mut client, &mut lend, &mut out),
@@ -657,6 +661,7 @@ impl Node {
             clients: &mut self.clients,
             server: &self.server,
             config: &self.config,
+            limits: &self.type_limits,
             caller,
             now_ms: self.now_ms,
             reply: Reply::new(out, proto),
@@ -671,6 +676,7 @@ impl Node {
                 clients: &mut self.clients,
                 server: &self.server,
                 config: &self.config,
+                limits: &self.type_limits,
                 caller,
                 now_ms: self.now_ms,
                 reply: Reply::new(out, proto),

@@ -41,6 +41,7 @@ use crate::lend::holds::{Freed, Holds, Who};
 use crate::message::{Batch, HoldMode, LendId, ReplyTo, RequestHead};
 use crate::server::{Server, WorkerStats};
 use crate::shard::{Shard, ShardId};
+use crate::types::Limits as TypeLimits;
 
 use gather::Gather;
 use inbox::LaneRequest;
@@ -90,6 +91,7 @@ pub struct Node {
     /// Set by the worker when used memory is over `maxmemory` and nothing can be evicted.
     pub is_over_memory: bool,
     limits: Limits,
+    type_limits: TypeLimits,
     /// `pipeline-order strict`.
     is_strict: bool,
     scratch: Vec<u8>,
@@ -179,6 +181,7 @@ impl Node {
             is_paused: None,
             is_over_memory: false,
             limits: Limits::default(),
+            type_limits: TypeLimits::new(server.seed),
             is_strict: false,
             scratch: Vec::new(),
             wave: Vec::with_capacity(WAVE),
@@ -221,6 +224,15 @@ impl Node {
     }
 
     fn take_config(&mut self) {
+        self.type_limits = TypeLimits {
+            list_max_listpack_size: self.config.list_max_listpack_size,
+            set_max_intset_entries: self.config.set_max_intset_entries as usize,
+            set_max_listpack_entries: self.config.set_max_listpack_entries as usize,
+            set_max_listpack_value: self.config.set_max_listpack_value as usize,
+            hash_max_listpack_entries: self.config.hash_max_listpack_entries as usize,
+            hash_max_listpack_value: self.config.hash_max_listpack_value as usize,
+            seed: self.server.seed,
+        };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len as u64, ..Limits::default() };
     }
@@ -340,7 +352,7 @@ impl Node {
                     if client.closing == Closing::No {
                         self.reply_here(client, |reply| {
                             let mut text = b"ERR ".to_vec();
-                            text.extend_from_slice(error.text());
+                            text.extend_from_slice(&error.text());
                             reply.error(text);
                         });
                         client.closing = Closing::AfterReplies;
@@ -695,6 +707,7 @@ impl Node {
             clients: &mut self.clients,
             server: &self.server,
             config: &self.config,
+            limits: &self.type_limits,
             caller,
             now_ms: self.now_ms,
             reply: Reply::new(out, proto),
@@ -827,6 +840,10 @@ impl Node {
         admit: Admit,
         handler: AnyHandler,
     ) -> Step {
+        if args.len() < 2 {
+            self.refuse(client, CommandError::WrongArity(row.command.name));
+            return Step::Done;
+        }
         let args = args.with_hash(1, item.hash);
         if item.shard != self.id && self.may_go(client, row, 1 << item.shard.0) {
             let has_writes_there = client.write_mask & (1 << item.shard.0) != 0;
@@ -860,7 +877,13 @@ impl Node {
     fn any_at_owner(&mut self, handler: AnyHandler, caller: Caller, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
         let key = Key { bytes: args.get(1), hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))) };
         match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
-            Ok(handle) => self.any_into(handle.as_deref(), handler, caller, proto, out, args),
+            Ok(None) => self.any_into(None, handler, caller, proto, out, args),
+            Ok(Some((handle, expire_at_ms))) => {
+                if self.n_shards() > 1 {
+                    self.server.vectors.publish(caller.db, args.get(1), &handle, expire_at_ms);
+                }
+                self.any_into(Some(&handle), handler, caller, proto, out, args);
+            }
             Err(error) => {
                 Reply::new(out, proto).error(error.wire());
                 WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
@@ -883,6 +906,7 @@ impl Node {
             clients: &mut self.clients,
             server: &self.server,
             config: &self.config,
+            limits: &self.type_limits,
             caller,
             now_ms: self.now_ms,
             reply: Reply::new(out, proto),
@@ -934,6 +958,7 @@ impl Node {
             clients: &mut self.clients,
             server: &self.server,
             config: &self.config,
+            limits: &self.type_limits,
             caller: running.caller,
             now_ms: self.now_ms,
             reply: Reply::new(&mut out, running.proto),

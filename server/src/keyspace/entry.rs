@@ -287,6 +287,19 @@ impl<'a> EntryMut<'a> {
     }
 }
 
+/// The place of another shard's entry, lent for reading (a shared hold).
+pub struct Alias(NonNull<Header>);
+
+// SAFETY: a shared hold keeps the owner from changing, moving or freeing the entry while the alias lives; what is read
+// through it is never written meanwhile.
+unsafe impl Send for Alias {}
+
+impl Alias {
+    pub(super) fn target(&self) -> EntryRef<'_> {
+        EntryRef { header: self.0, borrows: PhantomData }
+    }
+}
+
 /// An entry, owned.
 pub struct Entry(NonNull<Header>);
 
@@ -298,6 +311,13 @@ impl Entry {
     /// A new entry; `expire_at_ms` in Unix milliseconds.
     pub fn new(key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>) -> Entry {
         Entry::build(key, Payload::of(value), expire_at_ms)
+    }
+
+    /// An entry with the same key whose value is read in place from `entry`; it has no deadline. The caller keeps `entry`
+    /// from being changed, moved or freed as long as the alias lives.
+    pub(super) fn alias(entry: EntryRef<'_>) -> Entry {
+        let alias = Alias(entry.header);
+        Entry::build(entry.key(), Payload::Object(Object::Alias(alias)), None)
     }
 
     /// What stays in the table while the entry of `key` is away.

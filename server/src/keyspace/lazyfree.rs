@@ -36,6 +36,10 @@ impl LazyFree {
         }
     }
 
+    pub(super) fn has_garbage(&self) -> bool {
+        !self.objects.is_empty() || !self.tables.is_empty()
+    }
+
     /// Frees about `budget` elements and entries; true when nothing is left. One call may free a segment's entries more
     /// than asked for, some 900.
     pub(super) fn slice(&mut self, budget: usize) -> bool {

@@ -222,6 +222,7 @@ impl Keyspace {
         let mut slot = self.table.find_mut(key.hash, key.bytes)?;
         assert!(!slot.get().is_lent(), "an entry is lent once");
         let entry = slot.replace(Entry::stub(key.bytes));
+        withdraw(entry.as_ref());
         unlink(&entry, &mut self.expiry);
         Some(entry)
     }
@@ -242,6 +243,27 @@ impl Keyspace {
         }
     }
 
+    /// An alias of a living key's entry: it reads the owner's value in place, and may be sent to another thread. Whoever
+    /// asks keeps the entry from being changed, moved or freed until the alias is dropped.
+    pub fn share(&self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
+        let entry = self.peek(key)?;
+        (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))
+    }
+
+    /// Puts an entry in its place: over the stub it left, or as a new key; `None` ends the stub, if there is one.
+    pub fn take_home(&mut self, key: &Key<'_>, entry: Option<Entry>) {
+        if self.peek(key).is_some_and(EntryRef::is_lent) {
+            self.give_back(key, entry);
+        } else if let Some(entry) = entry {
+            self.adopt(key.hash, entry);
+        }
+    }
+
+    /// Whether the key is there and past its deadline.
+    pub fn is_expired(&self, key: &Key<'_>, now_ms: i64) -> bool {
+        self.peek(key).is_some_and(|entry| entry.is_expired(now_ms))
+    }
+
     /// A key's deadline, in Unix milliseconds.
     pub fn expire_at(&self, key: &Key<'_>) -> Option<i64> {
         self.peek(key)?.expire_at()
@@ -251,6 +273,7 @@ impl Keyspace {
     pub fn set_expire(&mut self, key: &Key<'_>, deadline_ms: i64) -> bool {
         let Some(mut slot) = self.table.find_mut(key.hash, key.bytes) else { return false };
         let expiry = &mut self.expiry;
+        withdraw(slot.get());
         slot.update(|entry| {
             if entry.as_ref().has_ttl() {
                 // SAFETY: entries of the table with a deadline are in a list.
@@ -274,6 +297,7 @@ impl Keyspace {
             return false;
         }
         let expiry = &mut self.expiry;
+        withdraw(slot.get());
         slot.update(|entry| {
             unlink(entry, expiry);
             entry.set_ttl(false);
@@ -323,7 +347,7 @@ impl Keyspace {
             View::Int(int) => BytesMut::from(itoa::Buffer::new().format(int)),
             View::Str(bytes) => BytesMut::from(bytes),
             View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
-            View::List(_) | View::Set(_) | View::Hash(_) | View::Lent => return None,
+            View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => return None,
         };
         let mut long = long;
         if long.len() < min_len {
@@ -379,6 +403,7 @@ impl Keyspace {
                 *entry = dead.and_then(|(hash, raw)| self.table.find_address(hash, raw)).map(SlotMut::remove);
             }
             for entry in batch.into_iter().flatten() {
+                withdraw(entry.as_ref());
                 on_expired(entry.as_ref());
                 self.lazyfree.give_entry(entry);
             }
@@ -394,6 +419,11 @@ impl Keyspace {
         let table = std::mem::replace(&mut self.table, empty);
         self.lazyfree.give_table(table);
         self.expiry = ExpiryIndex::default();
+    }
+
+    /// Whether something deleted waits to be freed.
+    pub fn has_garbage(&self) -> bool {
+        self.lazyfree.has_garbage()
     }
 
     /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free.
@@ -414,7 +444,7 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
         View::Int(int) => Some(itoa::Buffer::new().format(int).len()),
         View::Str(bytes) => Some(bytes.len()),
         View::Shared(bytes) => Some(bytes.len()),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Lent => None,
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => None,
     }
 }
 
@@ -422,8 +452,19 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
 fn take_shared(slot: &mut SlotMut<'_, Entry>) -> Bytes {
     slot.update(|entry| match entry.as_mut().into_object_mut() {
         Some(Object::Shared(bytes)) => std::mem::take(&mut **bytes),
-        Some(Object::List(_) | Object::Set(_) | Object::Hash(_)) | None => Bytes::new(),
+        Some(
+            Object::List(_) | Object::Set(_) | Object::Hash(_) | Object::Vector(_) | Object::Alias(_),
+        )
+        | None => Bytes::new(),
     })
+}
+
+/// Tells readers on other cores that a vector set is no longer where they found it: they ask the owner again.
+#[inline(always)]
+fn withdraw(entry: EntryRef<'_>) {
+    if let View::Vector(vector) = entry.view() {
+        vector.withdraw();
+    }
 }
 
 /// Takes an entry with a deadline out of the index.
@@ -446,6 +487,7 @@ fn tell_moved(entry: &Entry, place: NonNull<u8>, expiry: &mut ExpiryIndex) {
 #[inline]
 fn remove_slot<R>(slot: SlotMut<'_, Entry>, expiry: &mut ExpiryIndex, give: impl FnOnce(Entry) -> R) -> R {
     let entry = slot.remove();
+    withdraw(entry.as_ref());
     unlink(&entry, expiry);
     give(entry)
 }
@@ -454,6 +496,7 @@ fn remove_slot<R>(slot: SlotMut<'_, Entry>, expiry: &mut ExpiryIndex, give: impl
 #[inline]
 fn overwrite(entry: &mut Entry, payload: Payload<'_>, ttl: Ttl, expiry: &mut ExpiryIndex) -> Option<Object> {
     debug_assert!(!entry.as_ref().is_lent(), "a lent key is written where it is");
+    withdraw(entry.as_ref());
     let had_ttl = entry.as_ref().has_ttl();
     let has_ttl = match ttl {
         Ttl::Keep => had_ttl,

@@ -4,7 +4,9 @@
 
 use bytes::Bytes;
 
+use super::entry::Alias;
 use crate::types::{Hash, List, Set};
+use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
 pub const INLINE_BYTES: usize = 16 * 1024;
@@ -16,6 +18,9 @@ pub enum Object {
     List(Box<List>),
     Set(Box<Set>),
     Hash(Box<Hash>),
+    Vector(Box<VectorValue>),
+    /// The value of an entry of another shard, lent for reading.
+    Alias(Alias),
 }
 
 const _: () = assert!(size_of::<Object>() == 16 && align_of::<Object>() == 8);
@@ -32,6 +37,8 @@ impl Object {
             Object::List(list) => list.free_slice(budget),
             Object::Set(set) => set.free_slice(budget),
             Object::Hash(hash) => hash.free_slice(budget),
+            Object::Vector(vector) => vector.free_slice(budget),
+            Object::Alias(_) => true,
         }
     }
 
@@ -42,6 +49,8 @@ impl Object {
             Object::List(list) => size_of::<List>() + list.memory_bytes(),
             Object::Set(set) => size_of::<Set>() + set.memory_bytes(),
             Object::Hash(hash) => size_of::<Hash>() + hash.memory_bytes(),
+            Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
+            Object::Alias(_) => 0,
         }
     }
 
@@ -51,6 +60,8 @@ impl Object {
             Object::List(list) => View::List(list),
             Object::Set(set) => View::Set(set),
             Object::Hash(hash) => View::Hash(hash),
+            Object::Vector(vector) => View::Vector(vector),
+            Object::Alias(alias) => alias.target().view(),
         }
     }
 }
@@ -67,6 +78,7 @@ pub enum View<'a> {
     List(&'a List),
     Set(&'a Set),
     Hash(&'a Hash),
+    Vector(&'a VectorValue),
     /// The value is away: another shard works on it.
     Lent,
 }
