@@ -1,0 +1,299 @@
+//! `Member`: a set's member, or a hash's field and value, in one allocation behind one pointer.
+//!
+//! ```text
+//! | tag | field length: 1, 2, 4 bytes | value length: 0, 1, 2, 4 bytes | field | value | unused |
+//!  bits 0-1  width of the field's length     bits 2-3  width of the value's length (0: a set's member, no value)
+//!  bit 4     always 0; kept for a deadline of 8 bytes before the field (HEXPIRE)
+//! ```
+//!
+//! Invariants: the allocation has `good_size` of what the lengths add up to, so its layout follows from its content
+//! and a value of about the same length is written in place. The field never changes.
+//! It knows no hash and no table beyond `TableEntry`. This is the one module of `types` with unsafe code.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use super::good_size;
+use crate::keyspace::table::TableEntry;
+
+const TAG_BYTES: usize = 1;
+const WIDTHS: [usize; 4] = [0, 1, 2, 4];
+
+pub struct Member(NonNull<u8>);
+
+// SAFETY: owns its memory alone, like a `Box<[u8]>`.
+unsafe impl Send for Member {}
+// SAFETY: as above; a shared member is only read.
+unsafe impl Sync for Member {}
+
+/// A member lent by its table.
+#[derive(Clone, Copy)]
+pub struct MemberRef<'a> {
+    raw: NonNull<u8>,
+    owner: PhantomData<&'a Member>,
+}
+
+/// Where things stand in an allocation: all that its header says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    field_code: u8,
+    value_code: u8,
+    n_field: usize,
+    n_value: usize,
+}
+
+impl Shape {
+    fn new(field: &[u8], value: Option<&[u8]>) -> Self {
+        let (n_field, n_value) = (field.len(), value.map_or(0, <[u8]>::len));
+        Self { field_code: code_of(n_field), value_code: value.map_or(0, |_| code_of(n_value)), n_field, n_value }
+    }
+
+    #[inline]
+    fn value_length_at(self) -> usize {
+        TAG_BYTES + WIDTHS[usize::from(self.field_code)]
+    }
+
+    #[inline]
+    fn field_at(self) -> usize {
+        self.value_length_at() + WIDTHS[usize::from(self.value_code)]
+    }
+
+    #[inline]
+    fn value_at(self) -> usize {
+        self.field_at() + self.n_field
+    }
+
+    #[inline]
+    fn n_allocated(self) -> usize {
+        good_size(self.value_at() + self.n_value)
+    }
+
+    fn layout(self) -> Layout {
+        // Eight: what a table asks of an entry's address.
+        Layout::from_size_align(self.n_allocated(), 8).expect("field and value are at most 512 MiB each")
+    }
+}
+
+/// The width code of a length: an index of `WIDTHS`.
+#[inline]
+fn code_of(n: usize) -> u8 {
+    match n {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => {
+            assert!(u32::try_from(n).is_ok(), "a member is at most 4 GiB");
+            3
+        }
+    }
+}
+
+impl Member {
+    /// A set's member.
+    pub fn new(member: &[u8]) -> Self {
+        Self::build(member, None)
+    }
+
+    /// A hash's field and its value.
+    pub fn with_value(field: &[u8], value: &[u8]) -> Self {
+        Self::build(field, Some(value))
+    }
+
+    fn build(field: &[u8], value: Option<&[u8]>) -> Self {
+        let shape = Shape::new(field, value);
+        let layout = shape.layout();
+        // SAFETY: `good_size` of at least the tag and one length byte is not zero.
+        let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        // SAFETY: the allocation has `n_allocated` bytes, which the shape's offsets and lengths do not exceed;
+        // it is new, so it overlaps neither `field` nor `value`.
+        unsafe {
+            raw.write(shape.field_code | shape.value_code << 2);
+            write_length(raw.add(TAG_BYTES), shape.field_code, shape.n_field);
+            write_length(raw.add(shape.value_length_at()), shape.value_code, shape.n_value);
+            let value = value.unwrap_or_default();
+            raw.add(shape.field_at()).copy_from_nonoverlapping(slice_start(field), field.len());
+            raw.add(shape.value_at()).copy_from_nonoverlapping(slice_start(value), value.len());
+        }
+        Self(raw)
+    }
+
+    #[inline]
+    pub fn as_ref(&self) -> MemberRef<'_> {
+        MemberRef { raw: self.0, owner: PhantomData }
+    }
+
+    /// Gives the field another value: in place if the allocation fits it, else in a new one.
+    #[inline]
+    pub fn set_value(&mut self, value: &[u8]) {
+        let shape = self.as_ref().shape();
+        let next = Shape { value_code: code_of(value.len()), n_value: value.len(), ..shape };
+        if next.value_code != shape.value_code || next.n_allocated() != shape.n_allocated() {
+            let moved = Self::build(self.as_ref().field(), Some(value));
+            *self = moved;
+            return;
+        }
+        // SAFETY: same size of allocation, same offsets, and `next` fits it; `&mut self` is exclusive, and `value`
+        // cannot lie in here while that borrow lives.
+        unsafe {
+            write_length(self.0.add(next.value_length_at()), next.value_code, next.n_value);
+            self.0.add(next.value_at()).copy_from_nonoverlapping(slice_start(value), value.len());
+        }
+    }
+
+    /// Bytes of the allocation.
+    pub fn allocated_bytes(&self) -> usize {
+        self.as_ref().allocated_bytes()
+    }
+}
+
+impl<'a> MemberRef<'a> {
+    #[inline(always)]
+    fn shape(self) -> Shape {
+        // SAFETY: a member of this lifetime is alive, and `build` wrote tag and lengths at these offsets.
+        unsafe {
+            let tag = self.raw.read();
+            let (field_code, value_code) = (tag & 3, tag >> 2 & 3);
+            let n_field = read_length(self.raw.add(TAG_BYTES), field_code);
+            let value_length_at = TAG_BYTES + WIDTHS[usize::from(field_code)];
+            let n_value = read_length(self.raw.add(value_length_at), value_code);
+            Shape { field_code, value_code, n_field, n_value }
+        }
+    }
+
+    /// The field's bytes; of a set, the member's.
+    #[inline(always)]
+    pub fn field(self) -> &'a [u8] {
+        let shape = self.shape();
+        // SAFETY: `build` wrote `n_field` bytes there; they live and stay for 'a.
+        unsafe { std::slice::from_raw_parts(self.raw.add(shape.field_at()).as_ptr(), shape.n_field) }
+    }
+
+    /// The value's bytes; of a set, none.
+    #[inline(always)]
+    pub fn value(self) -> &'a [u8] {
+        let shape = self.shape();
+        // SAFETY: `build` or `set_value` wrote `n_value` bytes there; they live and stay for 'a.
+        unsafe { std::slice::from_raw_parts(self.raw.add(shape.value_at()).as_ptr(), shape.n_value) }
+    }
+
+    pub fn allocated_bytes(self) -> usize {
+        self.shape().n_allocated()
+    }
+
+    /// Tells members apart while their table is not changed.
+    pub fn address(self) -> usize {
+        self.raw.addr().get()
+    }
+
+    /// A copy in an allocation of its own.
+    pub fn to_owned(self) -> Member {
+        let shape = self.shape();
+        Member::build(self.field(), (shape.value_code > 0).then(|| self.value()))
+    }
+}
+
+fn slice_start(bytes: &[u8]) -> NonNull<u8> {
+    NonNull::from(bytes).cast()
+}
+
+/// # Safety
+/// `WIDTHS[code]` bytes at `at` are the caller's to write.
+#[inline(always)]
+unsafe fn write_length(at: NonNull<u8>, code: u8, n: usize) {
+    // SAFETY: the caller's promise; unaligned writes of exactly that many bytes.
+    unsafe {
+        match code {
+            0 => {}
+            1 => at.write(n as u8),
+            2 => at.cast::<u16>().write_unaligned(n as u16),
+            _ => at.cast::<u32>().write_unaligned(n as u32),
+        }
+    }
+}
+
+/// # Safety
+/// `write_length` has written at `at` with this code.
+#[inline(always)]
+unsafe fn read_length(at: NonNull<u8>, code: u8) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match code {
+            0 => 0,
+            1 => usize::from(at.read()),
+            2 => usize::from(at.cast::<u16>().read_unaligned()),
+            _ => at.cast::<u32>().read_unaligned() as usize,
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let layout = self.as_ref().shape().layout();
+        // SAFETY: `build` allocated it with the layout of this shape (`set_value` keeps the size); it ends here.
+        unsafe { dealloc(self.0.as_ptr(), layout) }
+    }
+}
+
+// SAFETY: one allocation aligned to 8, whose provenance is exposed; `set_value` leaves the field as it is.
+unsafe impl TableEntry for Member {
+    type Ref<'a> = MemberRef<'a>;
+
+    #[inline(always)]
+    fn into_raw(self) -> NonNull<u8> {
+        self.0.as_ptr().expose_provenance();
+        ManuallyDrop::new(self).0
+    }
+
+    #[inline(always)]
+    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
+        Self(raw)
+    }
+
+    #[inline(always)]
+    unsafe fn borrow<'a>(raw: NonNull<u8>) -> MemberRef<'a> {
+        MemberRef { raw, owner: PhantomData }
+    }
+
+    #[inline(always)]
+    fn key<'a>(entry: MemberRef<'a>) -> &'a [u8]
+    where
+        Self: 'a,
+    {
+        entry.field()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every width of both lengths, in place and moved; run under Miri it proves the offsets.
+    #[test]
+    fn members_keep_field_and_value() {
+        let lengths = [0, 1, 13, 14, 28, 29, 60, 200, 255, 256, 257, 65_535, 65_536, 70_000];
+        for n_field in lengths {
+            let field = vec![b'f'; n_field];
+            let set_member = Member::new(&field);
+            assert!(set_member.as_ref().field() == field && set_member.as_ref().value().is_empty());
+            for n_value in lengths {
+                let mut member = Member::with_value(&field, b"12345");
+                let value = vec![b'v'; n_value];
+                member.set_value(&value);
+                assert!(member.as_ref().field() == field && member.as_ref().value() == value);
+                let copy = member.as_ref().to_owned();
+                assert!(copy.as_ref().value() == value && copy.allocated_bytes() >= 3 + n_field + n_value);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_same_size_class_stays_in_place() {
+        let mut member = Member::with_value(b"counter", b"99");
+        let address = member.as_ref().address();
+        member.set_value(b"100");
+        assert_eq!((member.as_ref().address(), member.as_ref().value()), (address, &b"100"[..]));
+        assert_eq!(Member::new(b"123456789012345").allocated_bytes(), 32);
+        assert_eq!(Member::new(b"12345678901234").allocated_bytes(), 16);
+    }
+}

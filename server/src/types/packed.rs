@@ -1,0 +1,409 @@
+//! A packed buffer: elements one after the other in one allocation, walkable from both ends.
+//!
+//! ```text
+//!           start                                   len        capacity
+//!             v                                      v            v
+//! | free room | entry | entry | ... | entry | entry | free room |
+//! ```
+//!
+//! It is the small encoding ("listpack") of lists, sets and hashes and the node of a quicklist. The room before
+//! `start` makes a push at the front cost what a push at the back costs.
+//!
+//! Invariants: `count` entries lie between `start` and the end of `bytes`, each canonical (see `element`). A
+//! position counts bytes from `start`; it holds until the next change of the buffer.
+//! It knows no limit: whoever owns it converts to another encoding in time.
+//! Cost: push and pop O(1) amortised; insert and remove in the middle O(bytes); find and seek O(entries).
+
+use super::element::{Element, Encoded, decode, n_entry_at, n_entry_before};
+use super::good_size;
+
+/// A listpack's header and end mark, which a packed buffer keeps outside: counted where Redis compares bytes.
+pub const LISTPACK_FRAME_BYTES: usize = 7;
+/// Lists grow by half up to here, so that a filling node is copied few times; then by size class.
+const ROOMY_GROWTH_MAX_BYTES: usize = 8192;
+/// Buffers below this are not worth giving memory back.
+const SHRINK_MIN_BYTES: usize = 64;
+
+/// Where an entry begins, in bytes after the first entry's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(usize);
+
+/// How much free room a buffer takes when it must grow.
+#[derive(Clone, Copy)]
+pub enum Growth {
+    /// The next size class: sets and hashes, of which there may be millions.
+    Tight,
+    /// Half as much again: lists, which are pushed to without end.
+    Roomy,
+}
+
+#[derive(Default)]
+pub struct Packed {
+    bytes: Vec<u8>,
+    start: u32,
+    count: u32,
+}
+
+impl Packed {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn with_capacity(n_bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(n_bytes), start: 0, count: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The size Redis's listpack of these elements has (`lpBytes`): what its byte limits are compared with.
+    pub fn listpack_bytes(&self) -> usize {
+        self.n_payload() + LISTPACK_FRAME_BYTES
+    }
+
+    /// Heap bytes held.
+    pub fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    // ---- reading
+
+    /// All entries, encoded.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.start as usize..]
+    }
+
+    #[inline]
+    fn n_payload(&self) -> usize {
+        self.bytes.len() - self.start as usize
+    }
+
+    #[inline]
+    pub fn get(&self, at: Position) -> Element<'_> {
+        decode(&self.payload()[at.0..])
+    }
+
+    pub fn first(&self) -> Option<Position> {
+        (self.count > 0).then_some(Position(0))
+    }
+
+    pub fn last(&self) -> Option<Position> {
+        self.before(self.end())
+    }
+
+    /// The position behind the last entry.
+    pub fn end(&self) -> Position {
+        Position(self.n_payload())
+    }
+
+    /// The entry behind the one at `at`.
+    #[inline]
+    pub fn next(&self, at: Position) -> Option<Position> {
+        let next = self.skip(at);
+        (next < self.end()).then_some(next)
+    }
+
+    /// The position behind the entry at `at`: another entry or the end.
+    #[inline]
+    pub fn skip(&self, at: Position) -> Position {
+        Position(at.0 + n_entry_at(&self.payload()[at.0..]))
+    }
+
+    #[inline]
+    pub fn before(&self, at: Position) -> Option<Position> {
+        (at.0 > 0).then(|| Position(at.0 - n_entry_before(&self.payload()[..at.0])))
+    }
+
+    /// The entry of this index, walked to from the nearer end; the end for `index == len`.
+    pub fn seek(&self, index: usize) -> Position {
+        assert!(index <= self.len());
+        if index <= self.len() / 2 {
+            (0..index).fold(Position(0), |at, _| self.skip(at))
+        } else {
+            (index..self.len()).fold(self.end(), |at, _| self.before(at).expect("an entry stands there"))
+        }
+    }
+
+    /// The first entry equal to `element`, of entries number 0, STRIDE, 2 * STRIDE and so on (a hash's fields).
+    #[inline]
+    pub fn find<const STRIDE: usize>(&self, element: &Encoded<'_>) -> Option<Position> {
+        let payload = self.payload();
+        let mut at = 0;
+        while at < payload.len() {
+            let entry = &payload[at..];
+            if element.is_at(entry) {
+                return Some(Position(at));
+            }
+            for _ in 0..STRIDE {
+                at += n_entry_at(&payload[at..]);
+            }
+        }
+        None
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { bytes: self.payload() }
+    }
+
+    /// The entries from `at` on.
+    pub fn iter_from(&self, at: Position) -> Iter<'_> {
+        Iter { bytes: &self.payload()[at.0..] }
+    }
+
+    /// The entries before `at`.
+    pub fn iter_until(&self, at: Position) -> Iter<'_> {
+        Iter { bytes: &self.payload()[..at.0] }
+    }
+
+    // ---- changing
+
+    #[inline]
+    pub fn push_back(&mut self, element: &Encoded<'_>, growth: Growth) {
+        self.reserve_back(element.n_entry(), growth);
+        element.append_to(&mut self.bytes);
+        self.count += 1;
+    }
+
+    #[inline]
+    pub fn push_front(&mut self, element: &Encoded<'_>, growth: Growth) {
+        let n = element.n_entry();
+        self.reserve_front(n, growth);
+        let start = self.start as usize;
+        element.write_to(&mut self.bytes[start - n..start]);
+        self.start -= n as u32;
+        self.count += 1;
+    }
+
+    /// Inserts before the entry at `at`, or at the end.
+    pub fn insert(&mut self, at: Position, element: &Encoded<'_>, growth: Growth) {
+        if at.0 == 0 {
+            return self.push_front(element, growth);
+        }
+        self.reserve_back(element.n_entry(), growth);
+        self.splice(at, 0, element);
+        self.count += 1;
+    }
+
+    /// Stores `element` in the place of the entry at `at`; in its bytes if it is as long.
+    pub fn replace(&mut self, at: Position, element: &Encoded<'_>, growth: Growth) {
+        let n_old = n_entry_at(&self.payload()[at.0..]);
+        let n_new = element.n_entry();
+        if n_new > n_old {
+            self.reserve_back(n_new - n_old, growth);
+        }
+        self.splice(at, n_old, element);
+        self.give_back();
+    }
+
+    /// Removes `n` entries from `at` on. They must be there.
+    pub fn remove(&mut self, at: Position, n: usize) {
+        assert!(n <= self.len());
+        let end = (0..n).fold(at, |at, _| self.skip(at));
+        self.remove_span(at, end, n);
+    }
+
+    /// Removes the `n` entries that lie between two positions.
+    pub fn remove_span(&mut self, from: Position, to: Position, n: usize) {
+        let start = self.start as usize;
+        if from.0 == 0 {
+            self.start += to.0 as u32;
+        } else {
+            let len = self.bytes.len();
+            self.bytes.copy_within(start + to.0.., start + from.0);
+            self.bytes.truncate(len - (to.0 - from.0));
+        }
+        self.count -= n as u32;
+        self.give_back();
+    }
+
+    /// Cuts the entries from `at` (entry number `index`) on off into a buffer of their own.
+    pub fn split_off(&mut self, at: Position, index: usize) -> Packed {
+        let tail = Self { bytes: self.payload()[at.0..].to_vec(), start: 0, count: self.count - index as u32 };
+        self.bytes.truncate(self.start as usize + at.0);
+        self.count = index as u32;
+        self.give_back();
+        tail
+    }
+
+    /// Appends all entries of `other`.
+    pub fn append(&mut self, other: &Packed) {
+        self.reserve_back(other.n_payload(), Growth::Tight);
+        self.bytes.extend_from_slice(other.payload());
+        self.count += other.count;
+    }
+
+    /// Gives back free room above an eighth: for a buffer that will hardly grow again.
+    pub fn tighten(&mut self) {
+        let good = good_size(self.n_payload());
+        if self.bytes.capacity() > good + good / 8 {
+            self.relocate(0, good);
+        }
+    }
+
+    /// Overwrites `n_old` bytes at `at` with the entry; the room for what it is longer is reserved.
+    fn splice(&mut self, at: Position, n_old: usize, element: &Encoded<'_>) {
+        let n_new = element.n_entry();
+        let at = self.start as usize + at.0;
+        let len = self.bytes.len();
+        if n_new > n_old {
+            self.bytes.resize(len + n_new - n_old, 0);
+        }
+        if n_new != n_old {
+            self.bytes.copy_within(at + n_old..len, at + n_new);
+            self.bytes.truncate(len + n_new - n_old);
+        }
+        element.write_to(&mut self.bytes[at..at + n_new]);
+    }
+
+    // ---- room
+
+    #[inline]
+    fn reserve_back(&mut self, n: usize, growth: Growth) {
+        if self.bytes.capacity() - self.bytes.len() < n {
+            self.make_room(n, growth, End::Back);
+        }
+    }
+
+    #[inline]
+    pub fn reserve_front(&mut self, n: usize, growth: Growth) {
+        if (self.start as usize) < n {
+            self.make_room(n, growth, End::Front);
+        }
+    }
+
+    /// Makes `n` bytes free at one end: from the other end's free room if that frees an eighth (so that the
+    /// copying is paid by the pushes to come), else in a bigger allocation.
+    #[cold]
+    fn make_room(&mut self, n: usize, growth: Growth, end: End) {
+        let n_payload = self.n_payload();
+        let needed = n_payload + n;
+        assert!(u32::try_from(needed).is_ok(), "owners convert long before 4 GiB");
+        let n_free = self.bytes.capacity() - n_payload;
+        if n_free >= n + n_payload / 8 && n_payload > 0 {
+            // Half of the rest stays at the other end: pushes at both ends in turn must not slide each time.
+            let other = (n_free - n) / 2;
+            self.slide(match end {
+                End::Front => n_free - other,
+                End::Back => other,
+            });
+            return;
+        }
+        let capacity = growth.capacity(needed);
+        match end {
+            End::Front => self.relocate(capacity - n_payload, capacity),
+            End::Back if self.start == 0 => self.bytes.reserve_exact(capacity - n_payload),
+            End::Back => self.relocate(0, capacity),
+        }
+    }
+
+    /// Moves the entries within the allocation.
+    fn slide(&mut self, start: usize) {
+        let old = self.start as usize..self.bytes.len();
+        let n_payload = old.len();
+        if start + n_payload > self.bytes.len() {
+            self.bytes.resize(start + n_payload, 0);
+        }
+        self.bytes.copy_within(old, start);
+        self.bytes.truncate(start + n_payload);
+        self.start = start as u32;
+    }
+
+    fn relocate(&mut self, start: usize, capacity: usize) {
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.resize(start, 0);
+        bytes.extend_from_slice(self.payload());
+        self.bytes = bytes;
+        self.start = start as u32;
+    }
+
+    /// Frees memory when more than half lies unused.
+    #[inline]
+    fn give_back(&mut self) {
+        if self.bytes.capacity() > 2 * self.n_payload() + SHRINK_MIN_BYTES {
+            self.relocate(0, good_size(self.n_payload()));
+        }
+    }
+
+    /// Panics unless the invariants hold; for tests and debug commands.
+    pub fn check(&self) {
+        let mut at = Position(0);
+        for _ in 0..self.count {
+            assert!(at < self.end(), "count is above the entries");
+            let element = self.get(at);
+            assert_eq!(element, element.canonical(), "an integer stored as text");
+            let next = self.skip(at);
+            assert_eq!(self.before(next), Some(at), "backlen and head disagree");
+            let canonical = Encoded::new(element);
+            assert!(canonical.n_entry() == next.0 - at.0 && canonical.is_at(&self.payload()[at.0..]));
+            at = next;
+        }
+        assert_eq!(at, self.end(), "bytes behind the last entry");
+        assert!(self.bytes.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES + ROOMY_GROWTH_MAX_BYTES);
+    }
+}
+
+enum End {
+    Front,
+    Back,
+}
+
+impl Growth {
+    fn capacity(self, needed: usize) -> usize {
+        let good = good_size(needed);
+        match self {
+            Growth::Tight => good,
+            Growth::Roomy => good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES)),
+        }
+    }
+}
+
+impl Clone for Packed {
+    fn clone(&self) -> Self {
+        let mut bytes = Vec::with_capacity(good_size(self.n_payload()));
+        bytes.extend_from_slice(self.payload());
+        Self { bytes, start: 0, count: self.count }
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        self.payload() == other.payload()
+    }
+}
+
+/// Elements in order, from both ends.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let (entry, rest) = self.bytes.split_at(n_entry_at(self.bytes));
+        self.bytes = rest;
+        Some(decode(entry))
+    }
+}
+
+impl<'a> DoubleEndedIterator for Iter<'a> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Element<'a>> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let (rest, entry) = self.bytes.split_at(self.bytes.len() - n_entry_before(self.bytes));
+        self.bytes = rest;
+        Some(decode(entry))
+    }
+}

@@ -1,0 +1,666 @@
+//! The big encoding of a list: a deque of nodes, each a packed buffer within the node limit, or one large
+//! element alone.
+//!
+//! ```text
+//! nodes: [ Packed 31 ][ Packed 31 ][ Plain ][ Packed 12 ]        len = 75
+//! ```
+//!
+//! Where a node is full, splits and merges follows Redis's quicklist, because the way back to the "listpack"
+//! encoding is open to a list of exactly one packed node and clients see it in OBJECT ENCODING.
+//!
+//! Invariants: no node is empty; `len` is the sum of the nodes' counts. A node is within its limit when it is
+//! pushed or inserted to; LSET may leave it above, as Redis does.
+//! Cost: ends O(1) amortised; index O(nodes + entries of one node); insert and remove O(nodes) moves of 32 bytes.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::element::{Element, Encoded};
+use super::packed::{self, Growth, LISTPACK_FRAME_BYTES, Packed};
+
+/// Redis reckons this many bytes of head and backlen for an element before it is encoded.
+const ENTRY_ESTIMATE_BYTES: usize = 8;
+/// The byte limit of a node that is limited by count.
+const COUNT_NODE_MAX_BYTES: usize = 8192;
+/// A new node takes this much at once, times the number of nodes: never over a fraction of the list.
+const NODE_FIRST_BYTES: usize = 2048;
+
+/// `list-max-listpack-size`, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NodeLimit {
+    Bytes(usize),
+    Count(usize),
+}
+
+impl NodeLimit {
+    pub(super) fn of(list_max_listpack_size: i32) -> Self {
+        match list_max_listpack_size {
+            count @ 1.. => NodeLimit::Count(count as usize),
+            0 => NodeLimit::Count(1),
+            level => NodeLimit::Bytes(4096 << (level.unsigned_abs() - 1).min(4)),
+        }
+    }
+
+    /// Whether a node of this listpack size and count is too big.
+    #[inline]
+    pub(super) fn is_exceeded(self, listpack_bytes: usize, count: usize) -> bool {
+        match self {
+            NodeLimit::Bytes(max) => listpack_bytes > max,
+            NodeLimit::Count(max) => listpack_bytes > COUNT_NODE_MAX_BYTES || count > max,
+        }
+    }
+
+    /// Whether a node is at most half as big as it may be: then a lone one becomes a listpack again.
+    pub(super) fn is_half(self, listpack_bytes: usize, count: usize) -> bool {
+        match self {
+            NodeLimit::Bytes(max) => listpack_bytes <= max / 2,
+            NodeLimit::Count(max) => count <= max / 2,
+        }
+    }
+
+    /// Whether an element gets a node of its own.
+    #[inline]
+    fn is_large(self, n_bytes: usize) -> bool {
+        n_bytes > self.max_bytes()
+    }
+
+    fn max_bytes(self) -> usize {
+        match self {
+            NodeLimit::Bytes(max) => max,
+            NodeLimit::Count(_) => COUNT_NODE_MAX_BYTES,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq)]
+pub(super) enum Node {
+    Packed(Packed),
+    /// One large element, raw.
+    Plain(Box<[u8]>),
+}
+
+impl Node {
+    fn of(value: &[u8], limit: NodeLimit) -> Self {
+        if limit.is_large(value.len()) {
+            return Node::Plain(value.into());
+        }
+        let mut packed = Packed::new();
+        packed.push_back(&Encoded::of(value), Growth::Roomy);
+        Node::Packed(packed)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Node::Packed(packed) => packed.len(),
+            Node::Plain(_) => 1,
+        }
+    }
+
+    #[inline]
+    fn allows(&self, n_bytes: usize, limit: NodeLimit) -> bool {
+        match self {
+            Node::Packed(packed) => {
+                let bytes = packed.listpack_bytes() + n_bytes + ENTRY_ESTIMATE_BYTES;
+                !limit.is_large(n_bytes) && !limit.is_exceeded(bytes, packed.len() + 1)
+            }
+            Node::Plain(_) => false,
+        }
+    }
+
+    fn packed_mut(&mut self) -> &mut Packed {
+        match self {
+            Node::Packed(packed) => packed,
+            Node::Plain(_) => unreachable!("a plain node takes no second element"),
+        }
+    }
+
+    fn tighten(&mut self) {
+        if let Node::Packed(packed) = self {
+            packed.tighten();
+        }
+    }
+
+    fn iter_from(&self, index: usize) -> NodeIter<'_> {
+        match self {
+            Node::Packed(packed) => NodeIter::Packed(packed.iter_from(packed.seek(index))),
+            Node::Plain(value) => NodeIter::Plain((index == 0).then_some(value)),
+        }
+    }
+
+    /// The first `n` elements.
+    fn iter_until(&self, n: usize) -> NodeIter<'_> {
+        match self {
+            Node::Packed(packed) => NodeIter::Packed(packed.iter_until(packed.seek(n))),
+            Node::Plain(value) => NodeIter::Plain((n > 0).then_some(value)),
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Node::Packed(packed) => packed.heap_bytes(),
+            Node::Plain(value) => value.len(),
+        }
+    }
+}
+
+/// Before or behind a pivot, a node, a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Before,
+    After,
+}
+
+#[derive(Clone, PartialEq, Default)]
+pub(super) struct Quicklist {
+    nodes: VecDeque<Node>,
+    len: usize,
+}
+
+/// An element's place: its node, and its index in there.
+#[derive(Clone, Copy)]
+struct Place {
+    node: usize,
+    index: usize,
+}
+
+impl Quicklist {
+    pub(super) fn from_packed(packed: Packed) -> Self {
+        let len = packed.len();
+        let nodes = if len > 0 { VecDeque::from([Node::Packed(packed)]) } else { VecDeque::new() };
+        Self { nodes, len }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The only node, if it is packed and at most half full.
+    pub(super) fn take_half_node(&mut self, limit: NodeLimit) -> Option<Packed> {
+        match self.nodes.front_mut() {
+            Some(Node::Packed(packed)) if self.len == packed.len() => {
+                limit.is_half(packed.listpack_bytes(), packed.len()).then(|| std::mem::take(packed))
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    // ---- ends
+
+    pub(super) fn push_front(&mut self, value: &[u8], limit: NodeLimit) {
+        self.len += 1;
+        match self.nodes.front_mut() {
+            Some(node) if node.allows(value.len(), limit) => {
+                node.packed_mut().push_front(&Encoded::of(value), Growth::Roomy);
+            }
+            Some(_) | None => {
+                let node = self.new_end_node(value, limit, Side::Before);
+                if let Some(full) = self.nodes.front_mut() {
+                    full.tighten();
+                }
+                self.nodes.push_front(node);
+            }
+        }
+    }
+
+    pub(super) fn push_back(&mut self, value: &[u8], limit: NodeLimit) {
+        self.len += 1;
+        match self.nodes.back_mut() {
+            Some(node) if node.allows(value.len(), limit) => {
+                node.packed_mut().push_back(&Encoded::of(value), Growth::Roomy);
+            }
+            Some(_) | None => {
+                let node = self.new_end_node(value, limit, Side::After);
+                if let Some(full) = self.nodes.back_mut() {
+                    full.tighten();
+                }
+                self.nodes.push_back(node);
+            }
+        }
+    }
+
+    /// A node that expects more elements at its outer side: with room for them, as the list is long already.
+    fn new_end_node(&self, value: &[u8], limit: NodeLimit, side: Side) -> Node {
+        if limit.is_large(value.len()) {
+            return Node::Plain(value.into());
+        }
+        let expected = limit.max_bytes().min(NODE_FIRST_BYTES.saturating_mul(self.nodes.len()));
+        let capacity = match limit {
+            NodeLimit::Bytes(_) => expected,
+            NodeLimit::Count(max) => expected.min(max.saturating_mul(value.len() + ENTRY_ESTIMATE_BYTES)),
+        };
+        let encoded = Encoded::of(value);
+        let mut packed = Packed::with_capacity(capacity.max(encoded.n_entry()));
+        match side {
+            Side::Before => packed.push_front(&encoded, Growth::Roomy),
+            Side::After => packed.push_back(&encoded, Growth::Roomy),
+        }
+        Node::Packed(packed)
+    }
+
+    pub(super) fn front(&self) -> Option<Element<'_>> {
+        self.nodes.front()?.iter_from(0).next()
+    }
+
+    pub(super) fn back(&self) -> Option<Element<'_>> {
+        let node = self.nodes.back()?;
+        node.iter_until(node.len()).next_back()
+    }
+
+    pub(super) fn pop_front(&mut self) {
+        self.remove_at(Place { node: 0, index: 0 });
+    }
+
+    pub(super) fn pop_back(&mut self) {
+        let node = self.nodes.len() - 1;
+        self.remove_at(Place { node, index: self.nodes[node].len() - 1 });
+    }
+
+    // ---- by index
+
+    fn place(&self, index: usize) -> Place {
+        assert!(index < self.len);
+        let mut index = index;
+        if index <= self.len / 2 {
+            for (node, n) in self.nodes.iter().map(Node::len).enumerate() {
+                if index < n {
+                    return Place { node, index };
+                }
+                index -= n;
+            }
+        } else {
+            let mut behind = self.len - index;
+            for (node, n) in self.nodes.iter().map(Node::len).enumerate().rev() {
+                if behind <= n {
+                    return Place { node, index: n - behind };
+                }
+                behind -= n;
+            }
+        }
+        unreachable!("len is the sum of the nodes' counts")
+    }
+
+    pub(super) fn range(&self, range: Range<usize>) -> Iter<'_> {
+        Iter::forward(self, range)
+    }
+
+    pub(super) fn range_rev(&self, range: Range<usize>) -> IterRev<'_> {
+        IterRev::new(self, range)
+    }
+
+    pub(super) fn set(&mut self, index: usize, value: &[u8], limit: NodeLimit) {
+        let place = self.place(index);
+        let large = limit.is_large(value.len());
+        match &mut self.nodes[place.node] {
+            Node::Packed(packed) if !large => {
+                let at = packed.seek(place.index);
+                packed.replace(at, &Encoded::of(value), Growth::Tight);
+            }
+            Node::Plain(plain) if large => *plain = value.into(),
+            Node::Plain(_) => {
+                // A neighbour may take the small value: so Redis has it.
+                self.insert(index, Side::After, value, limit);
+                self.remove_at(place);
+            }
+            Node::Packed(_) => {
+                let after = self.split(Place { index: place.index + 1, ..place });
+                self.insert_node(after, Node::of(value, limit));
+                let alone = self.nodes[place.node].len() == 1;
+                self.remove_at(place);
+                if !alone {
+                    self.merge_around(after, limit);
+                }
+            }
+        }
+    }
+
+    pub(super) fn insert(&mut self, index: usize, side: Side, value: &[u8], limit: NodeLimit) {
+        let place = self.place(index);
+        let Place { node, .. } = place;
+        let allows = |at: Option<usize>| {
+            at.and_then(|at| self.nodes.get(at)).is_some_and(|node| node.allows(value.len(), limit))
+        };
+        let at_start = place.index == 0 && side == Side::Before;
+        let at_end = place.index == self.nodes[node].len() - 1 && side == Side::After;
+        if allows(Some(node)) {
+            self.insert_into(place, side, value);
+        } else if at_end && allows(Some(node + 1)) {
+            self.insert_into(Place { node: node + 1, index: 0 }, Side::Before, value);
+        } else if at_start && allows(node.checked_sub(1)) {
+            let index = self.nodes[node - 1].len() - 1;
+            self.insert_into(Place { node: node - 1, index }, Side::After, value);
+        } else if at_start || at_end {
+            self.insert_node(node + usize::from(at_end), Node::of(value, limit));
+        } else {
+            self.insert_splitting(place, side, value, limit);
+        }
+    }
+
+    /// Splits the pivot's full node, gives the value to the half that is cut off, and merges what then fits.
+    fn insert_splitting(&mut self, place: Place, side: Side, value: &[u8], limit: NodeLimit) {
+        let cut = place.index + usize::from(side == Side::After);
+        let tail = self.split(Place { index: cut, ..place });
+        if limit.is_large(value.len()) {
+            return self.insert_node(tail, Node::of(value, limit));
+        }
+        let encoded = Encoded::of(value);
+        let centre = match side {
+            Side::After => {
+                self.nodes[tail].packed_mut().push_front(&encoded, Growth::Tight);
+                place.node
+            }
+            Side::Before => {
+                self.nodes[place.node].packed_mut().push_back(&encoded, Growth::Tight);
+                tail
+            }
+        };
+        self.len += 1;
+        self.merge_around(centre, limit);
+    }
+
+    fn insert_into(&mut self, place: Place, side: Side, value: &[u8]) {
+        let packed = self.nodes[place.node].packed_mut();
+        let at = packed.seek(place.index + usize::from(side == Side::After));
+        packed.insert(at, &Encoded::of(value), Growth::Roomy);
+        self.len += 1;
+    }
+
+    fn insert_node(&mut self, at: usize, node: Node) {
+        self.len += node.len();
+        self.nodes.insert(at, node);
+    }
+
+    /// Cuts a node before `place.index`; returns the index of the node that then begins there.
+    fn split(&mut self, place: Place) -> usize {
+        if let Node::Packed(packed) = &mut self.nodes[place.node]
+            && place.index < packed.len()
+        {
+            let tail = packed.split_off(packed.seek(place.index), place.index);
+            self.nodes.insert(place.node + 1, Node::Packed(tail));
+        }
+        place.node + 1
+    }
+
+    /// Tries the two nodes before, the two behind, then the centre with either: Redis's order.
+    fn merge_around(&mut self, centre: usize, limit: NodeLimit) {
+        let mut centre = centre;
+        if centre >= 2 && self.merge(centre - 2, limit) {
+            centre -= 1;
+        }
+        self.merge(centre + 1, limit);
+        if centre >= 1 && self.merge(centre - 1, limit) {
+            centre -= 1;
+        }
+        self.merge(centre, limit);
+    }
+
+    /// Merges node `at` and the one behind if the limit lets them be one.
+    fn merge(&mut self, at: usize, limit: NodeLimit) -> bool {
+        let Some(Node::Packed(behind)) = self.nodes.get(at + 1) else { return false };
+        let Node::Packed(packed) = &self.nodes[at] else { return false };
+        let bytes = packed.listpack_bytes() + behind.listpack_bytes() - LISTPACK_FRAME_BYTES;
+        if limit.is_exceeded(bytes, packed.len() + behind.len()) {
+            return false;
+        }
+        let behind = self.nodes.remove(at + 1).expect("it was just looked at");
+        if let (Node::Packed(packed), Node::Packed(behind)) = (&mut self.nodes[at], behind) {
+            packed.append(&behind);
+        }
+        true
+    }
+
+    fn remove_at(&mut self, place: Place) {
+        self.len -= 1;
+        let node = &mut self.nodes[place.node];
+        match node {
+            Node::Packed(packed) if packed.len() > 1 => {
+                let last = place.index == packed.len() - 1;
+                let at = if last { packed.last().expect("not empty") } else { packed.seek(place.index) };
+                packed.remove(at, 1);
+            }
+            Node::Packed(_) | Node::Plain(_) => {
+                self.nodes.remove(place.node);
+            }
+        }
+    }
+
+    /// Removes the first `max` elements equal to `value`; returns how many there were.
+    pub(super) fn remove(&mut self, value: &[u8], max: usize) -> usize {
+        let mut n_removed = 0;
+        let mut at = 0;
+        while at < self.nodes.len() && n_removed < max {
+            n_removed += remove_from_node(&mut self.nodes[at], value, max - n_removed);
+            at += 1;
+        }
+        self.drop_empty_nodes(n_removed);
+        n_removed
+    }
+
+    /// Removes the last `max` elements equal to `value`.
+    pub(super) fn remove_rev(&mut self, value: &[u8], max: usize) -> usize {
+        let mut n_removed = 0;
+        for node in self.nodes.iter_mut().rev() {
+            if n_removed == max {
+                break;
+            }
+            n_removed += remove_from_node_rev(node, value, max - n_removed);
+        }
+        self.drop_empty_nodes(n_removed);
+        n_removed
+    }
+
+    fn drop_empty_nodes(&mut self, n_removed: usize) {
+        self.len -= n_removed;
+        if n_removed > 0 {
+            self.nodes.retain(|node| node.len() > 0 && !matches!(node, Node::Plain(value) if value.is_empty()));
+        }
+    }
+
+    pub(super) fn truncate_front(&mut self, n: usize) {
+        let mut left = n;
+        self.len -= n;
+        while left > 0 {
+            let node = self.nodes.front_mut().expect("n is at most len");
+            if node.len() <= left {
+                left -= node.len();
+                self.nodes.pop_front();
+            } else {
+                let packed = node.packed_mut();
+                let end = packed.seek(left);
+                packed.remove_span(packed.seek(0), end, left);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn truncate_back(&mut self, n: usize) {
+        let mut left = n;
+        self.len -= n;
+        while left > 0 {
+            let node = self.nodes.back_mut().expect("n is at most len");
+            if node.len() <= left {
+                left -= node.len();
+                self.nodes.pop_back();
+            } else {
+                let packed = node.packed_mut();
+                let from = packed.seek(packed.len() - left);
+                packed.remove_span(from, packed.end(), left);
+                return;
+            }
+        }
+    }
+
+    // ---- whole
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let nodes = self.nodes.capacity() * size_of::<Node>();
+        size_of::<Self>() + nodes + self.nodes.iter().map(Node::heap_bytes).sum::<usize>()
+    }
+
+    /// Frees up to `budget` nodes; true when none is left.
+    pub(super) fn free_slice(&mut self, budget: usize) -> bool {
+        for _ in 0..budget {
+            match self.nodes.pop_back() {
+                Some(node) => self.len -= node.len(),
+                None => return true,
+            }
+        }
+        self.nodes.is_empty()
+    }
+
+    pub(super) fn check(&self) {
+        assert_eq!(self.len, self.nodes.iter().map(Node::len).sum::<usize>());
+        for node in &self.nodes {
+            assert!(node.len() > 0, "an empty node");
+            if let Node::Packed(packed) = node {
+                packed.check();
+            }
+        }
+    }
+}
+
+/// Removes in one node; a plain one is emptied (and dropped by the caller).
+fn remove_from_node(node: &mut Node, value: &[u8], max: usize) -> usize {
+    match node {
+        Node::Packed(packed) => remove_from_packed(packed, value, max),
+        Node::Plain(plain) => empty_plain(plain, value),
+    }
+}
+
+fn remove_from_node_rev(node: &mut Node, value: &[u8], max: usize) -> usize {
+    match node {
+        Node::Packed(packed) => remove_from_packed_rev(packed, value, max),
+        Node::Plain(plain) => empty_plain(plain, value),
+    }
+}
+
+fn empty_plain(plain: &mut Box<[u8]>, value: &[u8]) -> usize {
+    if **plain != *value {
+        return 0;
+    }
+    *plain = Box::default();
+    1
+}
+
+pub(super) fn remove_from_packed(packed: &mut Packed, value: &[u8], max: usize) -> usize {
+    let element = Element::of(value);
+    let mut n_removed = 0;
+    let mut next = packed.first();
+    while let Some(at) = next.filter(|_| n_removed < max) {
+        if packed.get(at) == element {
+            packed.remove(at, 1);
+            n_removed += 1;
+            next = (at < packed.end()).then_some(at);
+        } else {
+            next = packed.next(at);
+        }
+    }
+    n_removed
+}
+
+pub(super) fn remove_from_packed_rev(packed: &mut Packed, value: &[u8], max: usize) -> usize {
+    let element = Element::of(value);
+    let mut n_removed = 0;
+    let mut next = packed.last();
+    while let Some(at) = next.filter(|_| n_removed < max) {
+        if packed.get(at) == element {
+            packed.remove(at, 1);
+            n_removed += 1;
+        }
+        next = packed.before(at);
+    }
+    n_removed
+}
+
+enum NodeIter<'a> {
+    Packed(packed::Iter<'a>),
+    Plain(Option<&'a [u8]>),
+}
+
+impl<'a> NodeIter<'a> {
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        match self {
+            NodeIter::Packed(entries) => entries.next(),
+            NodeIter::Plain(value) => value.take().map(Element::Bytes),
+        }
+    }
+
+    #[inline]
+    fn next_back(&mut self) -> Option<Element<'a>> {
+        match self {
+            NodeIter::Packed(entries) => entries.next_back(),
+            NodeIter::Plain(value) => value.take().map(Element::Bytes),
+        }
+    }
+}
+
+/// Elements of a range, first to last.
+pub(super) struct Iter<'a> {
+    nodes: std::collections::vec_deque::Iter<'a, Node>,
+    node: NodeIter<'a>,
+    left: usize,
+}
+
+impl<'a> Iter<'a> {
+    fn forward(list: &'a Quicklist, range: Range<usize>) -> Self {
+        let range = range.start..range.end.min(list.len);
+        if range.is_empty() {
+            return Self { nodes: list.nodes.range(..0), node: NodeIter::Plain(None), left: 0 };
+        }
+        let place = list.place(range.start);
+        let node = list.nodes[place.node].iter_from(place.index);
+        Self { nodes: list.nodes.range(place.node + 1..), node, left: range.len() }
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
+            if let Some(element) = self.node.next() {
+                return Some(element);
+            }
+            self.node = self.nodes.next()?.iter_from(0);
+        }
+    }
+}
+
+/// Elements of a range, last to first.
+pub(super) struct IterRev<'a> {
+    nodes: std::collections::vec_deque::Iter<'a, Node>,
+    node: NodeIter<'a>,
+    left: usize,
+}
+
+impl<'a> IterRev<'a> {
+    fn new(list: &'a Quicklist, range: Range<usize>) -> Self {
+        let range = range.start..range.end.min(list.len);
+        if range.is_empty() {
+            return Self { nodes: list.nodes.range(..0), node: NodeIter::Plain(None), left: 0 };
+        }
+        let place = list.place(range.end - 1);
+        let node = list.nodes[place.node].iter_until(place.index + 1);
+        Self { nodes: list.nodes.range(..place.node), node, left: range.len() }
+    }
+}
+
+impl<'a> Iterator for IterRev<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
+            if let Some(element) = self.node.next_back() {
+                return Some(element);
+            }
+            let node = self.nodes.next_back()?;
+            self.node = node.iter_until(node.len());
+        }
+    }
+}
