@@ -199,6 +199,24 @@ impl Segment {
         }
     }
 
+    /// Asks the cache for the first two lines of what the words under `tag` in their home bucket lead to; for the next
+    /// bucket if there are none and it may hold them.
+    #[inline(always)]
+    pub(super) fn prefetch_targets(self, tag: u16) {
+        let index = self.home(tag);
+        let bucket = self.bucket(index);
+        let mut mask = bucket.matching(tag);
+        if mask == 0 && bucket.is_full() {
+            prefetch(self.address() + (self.next(index) * size_of::<Bucket>()) as u64);
+        }
+        while mask != 0 {
+            let address = bucket.0[mask.trailing_zeros() as usize] & ADDRESS;
+            prefetch(address);
+            prefetch(address + 64);
+            mask &= mask - 1;
+        }
+    }
+
     /// The word at `slot`, 0 if there is none.
     #[inline(always)]
     pub(super) fn get(self, slot: SlotIndex) -> u64 {

@@ -282,12 +282,9 @@ impl<E: TableEntry> Table<E> {
     /// Asks the cache for the first two lines of the entries that may be the one of `hash`. Second wave.
     #[inline(always)]
     pub fn prefetch_entry(&self, hash: u64) {
-        let Some(segment) = self.segment_of(hash) else { return };
-        segment.find(hash as u16, |address| {
-            prefetch(address);
-            prefetch(address + 64);
-            false
-        });
+        if let Some(segment) = self.segment_of(hash) {
+            segment.prefetch_targets(hash as u16);
+        }
     }
 
     #[inline(always)]
