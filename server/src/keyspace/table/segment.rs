@@ -1,4 +1,4 @@
-//! One segment of a [`Table`](super::table::Table): 1 to 128 buckets of one cache line, linear probing between them.
+//! One segment of a [`Table`](super::Table): 1 to 128 buckets of one cache line, linear probing between them.
 //!
 //! ```text
 //!  bucket (64 bytes, aligned)   word 0 | word 1 | ... | word 7        a word of 0 is empty; words are packed to the left,
@@ -87,7 +87,7 @@ pub(super) fn word(hash: u64, address: u64) -> u64 {
 
 /// Asks the cache for the line at `address`; any address will do.
 #[inline(always)]
-pub(super) fn prefetch(address: u64) {
+pub(in crate::keyspace) fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint and faults on no address.
     unsafe {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use super::super::thin::ThinBytes;
 use super::*;
+use crate::keyspace::thin::ThinBytes;
 
 struct Field {
     name: Vec<u8>,
