@@ -47,7 +47,12 @@ struct Shape {
 impl Shape {
     fn new(field: &[u8], value: Option<&[u8]>) -> Self {
         let (n_field, n_value) = (field.len(), value.map_or(0, <[u8]>::len));
-        Self { field_code: code_of(n_field), value_code: value.map_or(0, |_| code_of(n_value)), n_field, n_value }
+        Self {
+            field_code: code_of(n_field),
+            value_code: value.map_or(0, |_| code_of(n_value)),
+            n_field,
+            n_value,
+        }
     }
 
     #[inline]

@@ -13,6 +13,7 @@ pub mod hash;
 mod intset;
 pub mod list;
 pub mod member;
+mod node;
 pub mod packed;
 mod quicklist;
 pub mod set;

@@ -31,6 +31,12 @@ const DECIMAL_MAX_BYTES: usize = 20;
 
 pub struct Set(Repr);
 
+impl Default for Set {
+    fn default() -> Self {
+        Self::new_packed()
+    }
+}
+
 enum Repr {
     Ints(Intset),
     Packed(Packed),
@@ -137,6 +143,11 @@ impl Set {
             }
             Repr::Ints(_) => self.add_to_intset(member, limits),
         }
+    }
+
+    /// The same for an element that any set lends.
+    pub fn add_element(&mut self, element: Element<'_>, limits: &Limits) -> bool {
+        self.add(element.as_bytes(&mut itoa::Buffer::new()), limits)
     }
 
     fn add_to_intset(&mut self, member: &[u8], limits: &Limits) -> bool {
@@ -283,13 +294,20 @@ impl Set {
     pub fn take_random(&mut self, n: usize, random: &mut impl FnMut() -> u64, limits: &Limits) -> Set {
         let n_kept = self.len().saturating_sub(n);
         if n_kept == 0 {
-            return std::mem::replace(self, Self::new_packed());
+            return std::mem::take(self);
         }
         let len = self.len();
         match &mut self.0 {
             Repr::Ints(ints) => {
                 let (mut taken, mut kept) = (Vec::new(), Vec::new());
-                choose(ints.iter(), len, n, random, |integer| taken.push(integer), |integer| kept.push(integer));
+                choose(
+                    ints.iter(),
+                    len,
+                    n,
+                    random,
+                    |integer| taken.push(integer),
+                    |integer| kept.push(integer),
+                );
                 *ints = Intset::from_ascending(&kept);
                 Set(Repr::Ints(Intset::from_ascending(&taken)))
             }
@@ -317,14 +335,13 @@ impl Set {
 
     // ---- whole
 
-    /// Heap bytes held and the set itself.
+    /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.0 {
-                Repr::Ints(ints) => ints.heap_bytes(),
-                Repr::Packed(packed) => packed.heap_bytes(),
-                Repr::Table(members) => members.heap_bytes(),
-            }
+        match &self.0 {
+            Repr::Ints(ints) => ints.heap_bytes(),
+            Repr::Packed(packed) => packed.heap_bytes(),
+            Repr::Table(members) => members.heap_bytes(),
+        }
     }
 
     /// Frees about `budget` members; true when nothing is left. The set may be used on, with the members left.
@@ -379,7 +396,7 @@ impl Set {
     pub fn check(&self) {
         match &self.0 {
             Repr::Ints(ints) => ints.check(),
-            Repr::Packed(packed) => packed.check(),
+            Repr::Packed(packed) => packed.check_whole(),
             Repr::Table(members) => {
                 let sum = members.table.iter().map(|member| member.allocated_bytes()).sum::<usize>();
                 assert_eq!(members.member_bytes, sum);
