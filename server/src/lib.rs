@@ -1,4 +1,33 @@
-//! skerry-server
+//! The Skerry server: thread-per-core, shared-nothing, speaking Redis's protocol.
+//!
+//! Reading order: `command` (what a row and a handler are) · `commands/string` (the first group) · `keyspace` · `shard` ·
+//! `dispatch` (parse, gate, route) · `lend` and `dispatch::loans` (keys on several shards) · `message`, `mesh`, `door` (between
+//! workers) · `worker` (the loop) · `start`.
+//!
+//! Imports go one way: types < keyspace < shard < command < commands < lend < dispatch < mesh < worker < start.
 
+pub mod access;
+pub mod alloc;
+pub mod args;
+pub mod client;
+pub mod command;
+pub mod commands;
+pub mod config;
+pub mod dispatch;
+pub mod door;
+pub mod error;
+pub mod glob;
 pub mod keyspace;
+pub mod lend;
+pub mod listener;
+pub mod log;
+pub mod mesh;
+pub mod message;
+pub mod server;
+pub mod shard;
+pub mod slot;
+pub mod start;
+pub mod turns;
 pub mod types;
+pub mod vector;
+pub mod worker;

@@ -1,1 +1,51 @@
-//! skerry-vectorset
+//! The value behind the V* commands: an HNSW graph over float32 rows that one writer changes while any number of
+//! readers search it on any thread, without a lock and without waiting.
+//!
+//! ```text
+//!   Writer (one, the owner shard)                    readers (every worker)
+//!   add / remove / set_attribute / collect           participant.pin() -> Guard -> search, vector, links, ...
+//!        |                                                |
+//!        v   Release stores: links, pointers              v   Acquire loads
+//!   +---------------------------- VectorSet (Arc) -----------------------------+
+//!   |  names: name -> NodeId     members: dense list of ids     entry point    |
+//!   |  per NodeId:   Node (64 B) | level-0 links (2M x u32) | row (dim x f32)   |
+//!   +--------------------------------------------------------------------------+
+//!        |  what was unlinked waits in limbo until every reader's epoch has passed
+//!        v
+//!   epoch::Domain (one per process, shared by all sets)
+//! ```
+//!
+//! Invariants, and where they are kept:
+//! 1. Links are mutual: if a names b, b names a on the same level (`hnsw`, tested by `check`). So a removal finds
+//!    every link to the removed node, and no link to a recycled id can exist.
+//! 2. Level 0 stays connected: an insert drops a link only if its two ends keep a common neighbor, a removal joins
+//!    the former neighbors again.
+//! 3. A row, a name and the links of a node are not written over before every reader that could know its id is gone
+//!    (`epoch`). An update of a vector is a new id.
+//!
+//! The crate knows no RESP, no key, no thread pool and no clock; randomness comes from `Params::seed`.
+//! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
+//! Navigable Small World graphs" (2016), and the Redis 8.2 vector set pages.
+
+pub mod check;
+mod distance;
+pub mod epoch;
+mod error;
+mod exact;
+mod graph;
+mod hnsw;
+mod members;
+mod names;
+mod pool;
+mod scratch;
+mod set;
+mod shared;
+mod slab;
+mod vectors;
+mod writer;
+
+pub use distance::kernel_name;
+pub use error::Error;
+pub use scratch::SearchScratch;
+pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
+pub use writer::{Added, Remains, Writer};

@@ -1,6 +1,530 @@
-//! The keyspace of one database of one shard, and the table under it.
+//! `Keyspace`: one database of one shard. Keys, values, deadlines; it is given hashes and the time, and reads neither clock
+//! nor socket.
+//!
+//! ```text
+//!  Keyspace ── Table<Entry> (table, segment) ── Entry (key, value, deadline, clock: one allocation) ── Object (large values)
+//!     │                                            └─ the links of ─┐
+//!     ├── ExpiryIndex (timing wheel over the entries with a deadline)
+//!     └── LazyFree (large things already deleted, freed in slices)
+//! ```
+//!
+//! Invariants: an entry of the table is in the expiry index if and only if it has a deadline; so whatever moves, frees or
+//! hands out an entry goes through this file, which tells the index. The caller computes each key's hash once.
+//! Expiry is exact on access: `lookup` never shows a dead key. A key that is lent keeps a stub, which is counted and
+//! scanned, and which neither expiry nor a lookup's deadline touches.
+//! No call is longer than one segment's split (some 10 us) plus the caller's own bytes, but for the budgeted ones.
 
+use std::ptr::NonNull;
+
+use bytes::{Bytes, BytesMut};
+
+pub mod entry;
+mod expire;
 pub mod hash;
+mod lazyfree;
+pub mod object;
 mod segment;
 pub mod table;
 pub mod thin;
+
+pub use entry::{Entry, EntryMut, EntryRef};
+pub use hash::HashSeed;
+pub use object::{INLINE_BYTES, NewValue, Object, View};
+pub use table::{ScanPosition, Table};
+
+use entry::Payload;
+use expire::{Budget, ExpiryIndex, Node};
+use lazyfree::LazyFree;
+use table::SlotMut;
+
+/// A key and its hash, which is computed once, by whoever parses the request.
+#[derive(Clone, Copy)]
+pub struct Key<'a> {
+    pub bytes: &'a [u8],
+    pub hash: u64,
+}
+
+impl<'a> Key<'a> {
+    #[inline(always)]
+    pub fn new(bytes: &'a [u8], seed: HashSeed) -> Key<'a> {
+        Key { bytes, hash: seed.hash_key(bytes) }
+    }
+}
+
+/// What a lookup found.
+pub enum Lookup<T> {
+    Absent,
+    /// It was there and its time was over: it has just been removed, and the event `expired` is the caller's to publish.
+    Expired,
+    /// The entry, which may be a stub (`View::Lent`).
+    Found(T),
+}
+
+impl<T> Lookup<T> {
+    pub fn found(self) -> Option<T> {
+        match self {
+            Lookup::Found(entry) => Some(entry),
+            Lookup::Absent | Lookup::Expired => None,
+        }
+    }
+}
+
+/// What becomes of a key's deadline when its value is replaced. Deadlines are Unix milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    Keep,
+    Clear,
+    At(i64),
+}
+
+/// Whether `set` made a new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    New,
+    Overwritten,
+}
+
+/// Dead keys that active expiry removes together, so that their buckets are fetched in parallel.
+const EXPIRE_BATCH: usize = 16;
+
+/// One database of one shard.
+pub struct Keyspace {
+    table: Table<Entry>,
+    expiry: ExpiryIndex,
+    lazyfree: LazyFree,
+}
+
+impl Keyspace {
+    pub fn new(seed: HashSeed) -> Keyspace {
+        Keyspace { table: Table::new(seed), expiry: ExpiryIndex::default(), lazyfree: LazyFree::default() }
+    }
+
+    pub fn seed(&self) -> HashSeed {
+        self.table.seed()
+    }
+
+    /// Number of keys; dead ones that nobody has met yet and lent ones count.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Number of keys with a deadline.
+    pub fn n_expires(&self) -> usize {
+        self.expiry.len()
+    }
+
+    /// The average time to live, 0 without deadlines. Exact.
+    pub fn avg_ttl_ms(&self, now_ms: i64) -> i64 {
+        self.expiry.average_ms().map_or(0, |deadline| deadline.saturating_sub(now_ms).max(0))
+    }
+
+    /// Bytes of the table alone, without entries.
+    pub fn table_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    /// First wave of a batch: fetches the bucket.
+    #[inline(always)]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        self.table.prefetch_bucket(hash);
+    }
+
+    /// Second wave of a batch: fetches the entry.
+    #[inline(always)]
+    pub fn prefetch_entry(&self, hash: u64) {
+        self.table.prefetch_entry(hash);
+    }
+
+    /// The entry of a key, dead or alive.
+    #[inline]
+    pub fn peek(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.table.find(key.hash, key.bytes)
+    }
+
+    /// The same for change on the spot.
+    #[inline]
+    pub fn get_mut(&mut self, key: &Key<'_>) -> Option<EntryMut<'_>> {
+        self.table.find_mut(key.hash, key.bytes).map(entry_mut)
+    }
+
+    /// The entry of a living key; a dead one is removed.
+    #[inline]
+    pub fn lookup(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryRef<'_>> {
+        let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
+        if slot.get().is_expired(now_ms) {
+            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            return Lookup::Expired;
+        }
+        Lookup::Found(slot.into_ref())
+    }
+
+    /// The same for change on the spot.
+    #[inline]
+    pub fn lookup_mut(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryMut<'_>> {
+        let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
+        if slot.get().is_expired(now_ms) {
+            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            return Lookup::Expired;
+        }
+        Lookup::Found(entry_mut(slot))
+    }
+
+    /// Gives a key a value, whatever it held. In place, without an allocation, where the new value fits the old one's.
+    #[inline]
+    pub fn set(&mut self, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) -> Stored {
+        let payload = Payload::of(value);
+        match self.table.find_mut(key.hash, key.bytes) {
+            Some(mut slot) => {
+                let expiry = &mut self.expiry;
+                let old = slot.update(|entry| overwrite(entry, payload, ttl, expiry));
+                if let Some(object) = old {
+                    self.lazyfree.give_object(object);
+                }
+                Stored::Overwritten
+            }
+            None => {
+                let deadline = match ttl {
+                    Ttl::At(deadline_ms) => Some(deadline_ms),
+                    Ttl::Keep | Ttl::Clear => None,
+                };
+                self.adopt(key.hash, Entry::build(key.bytes, payload, deadline));
+                Stored::New
+            }
+        }
+    }
+
+    /// Files an entry whose key is absent, with its deadline if it has one.
+    pub fn adopt(&mut self, hash: u64, entry: Entry) {
+        if entry.as_ref().has_ttl() {
+            // SAFETY: an owned entry is in no list; from here on it is moved and removed by way of this file only.
+            unsafe { self.expiry.insert(entry.node()) };
+        }
+        self.table.insert(hash, entry);
+    }
+
+    /// Removes a key, dead or alive, and returns its entry, deadline and all.
+    pub fn remove(&mut self, key: &Key<'_>) -> Option<Entry> {
+        let slot = self.table.find_mut(key.hash, key.bytes)?;
+        Some(remove_slot(slot, &mut self.expiry, |entry| entry))
+    }
+
+    /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
+    pub fn discard(&mut self, entry: Entry) {
+        self.lazyfree.give_entry(entry);
+    }
+
+    /// Takes a key's entry out and leaves a stub, which keeps the key counted, scanned and found (as lent).
+    pub fn take(&mut self, key: &Key<'_>) -> Option<Entry> {
+        let mut slot = self.table.find_mut(key.hash, key.bytes)?;
+        assert!(!slot.get().is_lent(), "an entry is lent once");
+        let entry = slot.replace(Entry::stub(key.bytes));
+        withdraw(entry.as_ref());
+        unlink(&entry, &mut self.expiry);
+        Some(entry)
+    }
+
+    /// Puts what comes home into the stub's place: the entry, or nothing if the key was deleted meanwhile.
+    pub fn give_back(&mut self, key: &Key<'_>, entry: Option<Entry>) {
+        let Some(mut slot) = self.table.find_mut(key.hash, key.bytes) else { unreachable!("a stub stays") };
+        assert!(slot.get().is_lent(), "only a lent entry comes home");
+        match entry {
+            Some(entry) => {
+                if entry.as_ref().has_ttl() {
+                    // SAFETY: an owned entry is in no list.
+                    unsafe { self.expiry.insert(entry.node()) };
+                }
+                drop(slot.replace(entry));
+            }
+            None => drop(slot.remove()),
+        }
+    }
+
+    /// An alias of a living key's entry: it reads the owner's value in place, and may be sent to another thread. Whoever
+    /// asks keeps the entry from being changed, moved or freed until the alias is dropped.
+    pub fn share(&self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
+        let entry = self.peek(key)?;
+        (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))
+    }
+
+    /// Puts an entry in its place: over the stub it left, or as a new key; `None` ends the stub, if there is one.
+    pub fn take_home(&mut self, key: &Key<'_>, entry: Option<Entry>) {
+        if self.peek(key).is_some_and(EntryRef::is_lent) {
+            self.give_back(key, entry);
+        } else if let Some(entry) = entry {
+            self.adopt(key.hash, entry);
+        }
+    }
+
+    /// Whether the key is there and past its deadline.
+    pub fn is_expired(&self, key: &Key<'_>, now_ms: i64) -> bool {
+        self.peek(key).is_some_and(|entry| entry.is_expired(now_ms))
+    }
+
+    /// A key's deadline, in Unix milliseconds.
+    pub fn expire_at(&self, key: &Key<'_>) -> Option<i64> {
+        self.peek(key)?.expire_at()
+    }
+
+    /// Gives a key a deadline; false if the key is absent.
+    pub fn set_expire(&mut self, key: &Key<'_>, deadline_ms: i64) -> bool {
+        let Some(mut slot) = self.table.find_mut(key.hash, key.bytes) else { return false };
+        let expiry = &mut self.expiry;
+        withdraw(slot.get());
+        slot.update(|entry| {
+            if entry.as_ref().has_ttl() {
+                // SAFETY: entries of the table with a deadline are in a list.
+                unsafe { expiry.set_deadline(entry.node(), deadline_ms) };
+            } else {
+                entry.set_ttl(true);
+                // SAFETY: the node is new and in no list.
+                unsafe {
+                    entry.node().write(Node::unlinked(deadline_ms));
+                    expiry.insert(entry.node());
+                }
+            }
+        });
+        true
+    }
+
+    /// Takes a key's deadline away; false if there is none.
+    pub fn persist(&mut self, key: &Key<'_>) -> bool {
+        let Some(mut slot) = self.table.find_mut(key.hash, key.bytes) else { return false };
+        if !slot.get().has_ttl() {
+            return false;
+        }
+        let expiry = &mut self.expiry;
+        withdraw(slot.get());
+        slot.update(|entry| {
+            unlink(entry, expiry);
+            entry.set_ttl(false);
+        });
+        true
+    }
+
+    /// Appends to a string and returns its new length; None if the key is absent or holds no string. Amortised constant
+    /// time per byte. The caller keeps the sum below `proto-max-bulk-len`.
+    pub fn append(&mut self, key: &Key<'_>, bytes: &[u8]) -> Option<usize> {
+        let len = string_len(self.peek(key)?)?;
+        self.edit_string(key, len + bytes.len(), |string| {
+            string[len..].copy_from_slice(bytes);
+            string.len()
+        })
+    }
+
+    /// Writes into a string at `offset`, zeros before it if it is shorter, and returns its new length; None as `append`.
+    pub fn set_range(&mut self, key: &Key<'_>, offset: usize, bytes: &[u8]) -> Option<usize> {
+        self.edit_string(key, offset + bytes.len(), |string| {
+            string[offset..offset + bytes.len()].copy_from_slice(bytes);
+            string.len()
+        })
+    }
+
+    /// Shows the bytes of a string, made at least `min_len` long with zeros, to be edited on the spot; None if the key is
+    /// absent or holds no string. The encoding becomes raw, and no integer again. A long string that a socket still sends
+    /// is copied first.
+    pub fn edit_string<R>(
+        &mut self,
+        key: &Key<'_>,
+        min_len: usize,
+        edit: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let mut slot = self.table.find_mut(key.hash, key.bytes)?;
+        let view = slot.get().view();
+        let long = match view {
+            View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
+                let expiry = &mut self.expiry;
+                return slot.update(|entry| {
+                    let place = entry.raw();
+                    entry.edit_inline(min_len)?;
+                    tell_moved(entry, place, expiry);
+                    entry.edit_inline(0).map(edit)
+                });
+            }
+            View::Int(int) => BytesMut::from(itoa::Buffer::new().format(int)),
+            View::Str(bytes) => BytesMut::from(bytes),
+            View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
+            View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => return None,
+        };
+        let mut long = long;
+        if long.len() < min_len {
+            long.resize(min_len, 0);
+        }
+        let result = edit(&mut long);
+        let payload = Payload::Object(Object::Shared(Box::new(long.freeze())));
+        let expiry = &mut self.expiry;
+        drop(slot.update(|entry| overwrite(entry, payload, Ttl::Keep, expiry)));
+        Some(result)
+    }
+
+    /// One step of a scan, see [`Table::scan`]. Dead keys and lent ones are shown too.
+    pub fn scan<'k>(&'k self, at: ScanPosition, visit: impl FnMut(EntryRef<'k>)) -> ScanPosition {
+        self.table.scan(at, visit)
+    }
+
+    /// All entries, at once: for tests and digests.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.table.iter()
+    }
+
+    /// A random entry, each with the same chance; `random` gives 64 random bits a call. Dead and lent ones are drawn too.
+    pub fn random(&self, random: impl FnMut() -> u64) -> Option<EntryRef<'_>> {
+        self.table.random(random)
+    }
+
+    /// Removes keys whose deadline is before `now_ms`, and tells each before it is gone. Returns how much of the budget
+    /// (in keys looked at) was spent; all of it means that there may be more.
+    pub fn active_expire(
+        &mut self,
+        now_ms: i64,
+        budget: usize,
+        mut on_expired: impl FnMut(EntryRef<'_>),
+    ) -> usize {
+        let mut budget_left = Budget { left: budget };
+        loop {
+            let mut batch: [Option<Entry>; EXPIRE_BATCH] = [const { None }; EXPIRE_BATCH];
+            let mut dead: [Option<(u64, NonNull<u8>)>; EXPIRE_BATCH] = [None; EXPIRE_BATCH];
+            let mut n_dead = 0;
+            while n_dead < EXPIRE_BATCH
+                && let Some(node) = self.expiry.next_dead(now_ms, &mut budget_left)
+            {
+                let raw = Entry::of_node(node);
+                // SAFETY: the node was in the index, so its entry lives in the table.
+                let hash = self.table.hash(unsafe { EntryMut::of(raw) }.as_ref().key());
+                self.table.prefetch_bucket(hash);
+                dead[n_dead] = Some((hash, raw));
+                n_dead += 1;
+            }
+            for (entry, dead) in batch.iter_mut().zip(dead) {
+                // Out of the index already, so out of the table as well, before anybody is told.
+                *entry = dead.and_then(|(hash, raw)| self.table.find_address(hash, raw)).map(SlotMut::remove);
+            }
+            for entry in batch.into_iter().flatten() {
+                withdraw(entry.as_ref());
+                on_expired(entry.as_ref());
+                self.lazyfree.give_entry(entry);
+            }
+            if n_dead < EXPIRE_BATCH {
+                return budget - budget_left.left;
+            }
+        }
+    }
+
+    /// Removes all keys. Costs nothing; the memory comes back by [`Keyspace::free_slice`].
+    pub fn clear(&mut self) {
+        let empty = Table::new(self.seed());
+        let table = std::mem::replace(&mut self.table, empty);
+        self.lazyfree.give_table(table);
+        self.expiry = ExpiryIndex::default();
+    }
+
+    /// Whether something deleted waits to be freed.
+    pub fn has_garbage(&self) -> bool {
+        self.lazyfree.has_garbage()
+    }
+
+    /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        self.lazyfree.slice(budget)
+    }
+}
+
+#[inline(always)]
+fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
+    let raw = slot.update(|entry| entry.raw());
+    // SAFETY: the entry lives in the table, which the slot borrows exclusively for 't; the slot is given up for this.
+    unsafe { EntryMut::of(raw) }
+}
+
+fn string_len(entry: EntryRef<'_>) -> Option<usize> {
+    match entry.view() {
+        View::Int(int) => Some(itoa::Buffer::new().format(int).len()),
+        View::Str(bytes) => Some(bytes.len()),
+        View::Shared(bytes) => Some(bytes.len()),
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => None,
+    }
+}
+
+/// The bytes of a long string, so that they can be edited without a copy if nobody else has them; the caller puts them back.
+fn take_shared(slot: &mut SlotMut<'_, Entry>) -> Bytes {
+    slot.update(|entry| match entry.as_mut().into_object_mut() {
+        Some(Object::Shared(bytes)) => std::mem::take(&mut **bytes),
+        Some(
+            Object::List(_) | Object::Set(_) | Object::Hash(_) | Object::Vector(_) | Object::Alias(_),
+        )
+        | None => Bytes::new(),
+    })
+}
+
+/// Tells readers on other cores that a vector set is no longer where they found it: they ask the owner again.
+#[inline(always)]
+fn withdraw(entry: EntryRef<'_>) {
+    if let View::Vector(vector) = entry.view() {
+        vector.withdraw();
+    }
+}
+
+/// Takes an entry with a deadline out of the index.
+fn unlink(entry: &Entry, expiry: &mut ExpiryIndex) {
+    if entry.as_ref().has_ttl() {
+        // SAFETY: entries of the table with a deadline are in a list; the caller is taking this one out of the table, or
+        // its deadline away.
+        unsafe { expiry.remove(entry.node()) };
+    }
+}
+
+/// Tells the index if an entry, which was at `place`, lies elsewhere now.
+fn tell_moved(entry: &Entry, place: NonNull<u8>, expiry: &mut ExpiryIndex) {
+    if entry.raw() != place && entry.as_ref().has_ttl() {
+        // SAFETY: the node is the copy that went with the entry; the old place is freed.
+        unsafe { expiry.moved(entry.node()) };
+    }
+}
+
+#[inline]
+fn remove_slot<R>(slot: SlotMut<'_, Entry>, expiry: &mut ExpiryIndex, give: impl FnOnce(Entry) -> R) -> R {
+    let entry = slot.remove();
+    withdraw(entry.as_ref());
+    unlink(&entry, expiry);
+    give(entry)
+}
+
+/// Gives an entry of the table another value and deadline; returns the old value if it was an object.
+#[inline]
+fn overwrite(entry: &mut Entry, payload: Payload<'_>, ttl: Ttl, expiry: &mut ExpiryIndex) -> Option<Object> {
+    debug_assert!(!entry.as_ref().is_lent(), "a lent key is written where it is");
+    withdraw(entry.as_ref());
+    let had_ttl = entry.as_ref().has_ttl();
+    let has_ttl = match ttl {
+        Ttl::Keep => had_ttl,
+        Ttl::Clear => false,
+        Ttl::At(_) => true,
+    };
+    if had_ttl && !has_ttl {
+        unlink(entry, expiry);
+    }
+    let place = entry.raw();
+    let old = entry.set_value(payload, has_ttl);
+    if had_ttl {
+        tell_moved(entry, place, expiry);
+    }
+    if let Ttl::At(deadline_ms) = ttl {
+        // SAFETY: with a deadline before, the node is in a list; without, it is new and in none.
+        unsafe {
+            if had_ttl {
+                expiry.set_deadline(entry.node(), deadline_ms);
+            } else {
+                entry.node().write(Node::unlinked(deadline_ms));
+                expiry.insert(entry.node());
+            }
+        }
+    }
+    old
+}
+
+#[cfg(test)]
+#[path = "keyspace_tests.rs"]
+mod tests;

@@ -369,6 +369,9 @@ impl<E: TableEntry> Table<E> {
     /// Writes a segment's directory words, of which only the first carries the count.
     fn write_words(&mut self, first: usize, word: DirWord) {
         let n_words = self.n_words_of(word);
+        if word.address() != 0 {
+            self.n_drained = 0;
+        }
         self.directory[first] = word;
         self.directory[first + 1..first + n_words].fill(word.without_count());
     }
@@ -390,7 +393,6 @@ impl<E: TableEntry> Table<E> {
         let Some(segment) = segment else {
             let segment = self.allocate(SIZES[0]);
             self.write_words(first, DirWord::new(Some(segment), 0, self.directory[first].local_depth()));
-            self.n_drained = 0;
             return;
         };
         match SIZES.into_iter().find(|&n| n > segment.n_buckets()) {

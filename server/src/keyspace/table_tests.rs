@@ -89,7 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (id.clone(), 0..3000_u64).prop_map(|(k, n)| Step::SetRange(k, n)),
         10 => (id.clone(), 0..3000_u64).prop_map(|(k, n)| Step::RemoveRange(k, n)),
         5 => any::<u64>().prop_map(Step::RemoveRandom),
-        1 => (0..3000_usize).prop_map(Step::Drain),
+        4 => (0..3000_usize).prop_map(Step::Drain),
     ]
 }
 

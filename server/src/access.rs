@@ -1,0 +1,196 @@
+//! How handlers reach values: typed lookups on a shard, with Redis's bookkeeping (exact expiry on access, hits and misses,
+//! WRONGTYPE). Methods of `Shard`, so that a handler's `ctx.reply` stays free while it holds what it found.
+//!
+//! ```text
+//!   read_*   counts a hit or a miss; for commands that answer with the value
+//!   *_mut    no count; for commands that change the value; `*_or_new` creates it
+//!   peek     no count at all
+//! ```
+
+use crate::error::CommandError;
+use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
+use crate::shard::{DbIndex, EventClass, Shard};
+use crate::types::{Hash, List, Set};
+use skerry_resp::reply::Reply;
+
+/// Where and when a handler looks: the caller's database and the command's one `now`.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub db: DbIndex,
+    pub now_ms: i64,
+}
+
+/// A string value as it is stored.
+#[derive(Clone, Copy)]
+pub enum Text<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+}
+
+impl Text<'_> {
+    /// As a bulk string.
+    #[inline]
+    pub fn reply(self, reply: &mut Reply<'_>) {
+        match self {
+            Text::Int(value) => reply.bulk_integer(value),
+            Text::Bytes(bytes) => reply.bulk(bytes),
+        }
+    }
+
+    /// Calls `use_bytes` with the digits or the bytes.
+    pub fn with_bytes<R>(self, use_bytes: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Text::Int(value) => use_bytes(itoa::Buffer::new().format(value).as_bytes()),
+            Text::Bytes(bytes) => use_bytes(bytes),
+        }
+    }
+
+    pub fn len(self) -> usize {
+        self.with_bytes(<[u8]>::len)
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The string in a view, or WRONGTYPE.
+#[inline]
+pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
+    match view {
+        View::Int(value) => Ok(Text::Int(value)),
+        View::Str(bytes) => Ok(Text::Bytes(bytes)),
+        View::Shared(bytes) => Ok(Text::Bytes(bytes)),
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => Err(CommandError::WrongType),
+    }
+}
+
+macro_rules! typed {
+    ($type:ident, $read:ident, $edit:ident, $edit_or_new:ident) => {
+        /// The living value of `key`, for reading; counts a hit or a miss.
+        #[inline]
+        pub fn $read(&mut self, at: At, key: &Key<'_>) -> Result<Option<&$type>, CommandError> {
+            match self.read(at, key).map(EntryRef::view) {
+                None => Ok(None),
+                Some(View::$type(value)) => Ok(Some(value)),
+                Some(_) => Err(CommandError::WrongType),
+            }
+        }
+
+        /// The living value of `key`, for change.
+        #[inline]
+        pub fn $edit(&mut self, at: At, key: &Key<'_>) -> Result<Option<&mut $type>, CommandError> {
+            match self.edit(at, key) {
+                None => Ok(None),
+                Some(entry) => match entry.into_object_mut() {
+                    Some(Object::$type(value)) => Ok(Some(value)),
+                    _ => Err(CommandError::WrongType),
+                },
+            }
+        }
+
+        /// The same, made of `new` if the key is absent. The caller puts something in: no key is left empty.
+        #[inline]
+        pub fn $edit_or_new(
+            &mut self,
+            at: At,
+            key: &Key<'_>,
+            new: impl FnOnce() -> $type,
+        ) -> Result<&mut $type, CommandError> {
+            if self.peek(at, key).is_none() {
+                self.insert(at, key, NewValue::Object(Object::$type(Box::new(new()))), Ttl::Clear);
+            }
+            Ok(self.$edit(at, key)?.expect("it is there now"))
+        }
+    };
+}
+
+impl Shard {
+    /// Removes `key` if it is past its deadline.
+    #[inline]
+    fn expire_on_access(&mut self, at: At, key: &Key<'_>) {
+        let keyspace = self.keyspace(at.db);
+        if keyspace.n_expires() > 0 && keyspace.is_expired(key, at.now_ms) {
+            self.remove_expired(at, key);
+        }
+    }
+
+    #[cold]
+    fn remove_expired(&mut self, at: At, key: &Key<'_>) {
+        self.remove_silently(at.db, key);
+        self.stats.expired_keys += 1;
+        self.changed(at.db, key.bytes, EventClass::Expired, "expired");
+    }
+
+    /// The living entry of `key`; counts nothing.
+    #[inline]
+    pub fn peek(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.expire_on_access(at, key);
+        self.keyspace(at.db).peek(key)
+    }
+
+    /// The living entry of `key`; counts a hit or a miss.
+    #[inline]
+    pub fn read(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.expire_on_access(at, key);
+        let (keyspace, stats) = self.keyspace_and_stats(at.db);
+        let entry = keyspace.peek(key);
+        match entry {
+            Some(_) => stats.keyspace_hits += 1,
+            None => stats.keyspace_misses += 1,
+        }
+        entry
+    }
+
+    /// The living entry of `key`, for change on the spot.
+    #[inline]
+    pub fn edit(&mut self, at: At, key: &Key<'_>) -> Option<EntryMut<'_>> {
+        self.expire_on_access(at, key);
+        self.keyspace(at.db).get_mut(key)
+    }
+
+    /// The living string of `key`; counts a hit or a miss.
+    #[inline]
+    pub fn read_string(&mut self, at: At, key: &Key<'_>) -> Result<Option<Text<'_>>, CommandError> {
+        self.read(at, key).map(|entry| text_of(entry.view())).transpose()
+    }
+
+    /// The living string of `key`; counts nothing.
+    #[inline]
+    pub fn peek_string(&mut self, at: At, key: &Key<'_>) -> Result<Option<Text<'_>>, CommandError> {
+        self.peek(at, key).map(|entry| text_of(entry.view())).transpose()
+    }
+
+    typed!(List, read_list, list_mut, list_or_new);
+    typed!(Set, read_set, set_mut, set_or_new);
+    typed!(Hash, read_hash, hash_mut, hash_or_new);
+
+    /// Gives `key` a value, whatever it held. Reports nothing: the handler knows the event.
+    #[inline]
+    pub fn insert(&mut self, at: At, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) -> Stored {
+        self.keyspace(at.db).set(key, value, ttl)
+    }
+
+    /// Removes a living key; whether there was one. Big values are freed in slices. Reports nothing.
+    pub fn remove(&mut self, at: At, key: &Key<'_>) -> bool {
+        self.expire_on_access(at, key);
+        self.remove_silently(at.db, key)
+    }
+
+    fn remove_silently(&mut self, db: DbIndex, key: &Key<'_>) -> bool {
+        let keyspace = self.keyspace(db);
+        match keyspace.remove(key) {
+            Some(entry) => {
+                keyspace.discard(entry);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a living key's entry out (RENAME, MOVE).
+    pub fn take_entry(&mut self, at: At, key: &Key<'_>) -> Option<Entry> {
+        self.expire_on_access(at, key);
+        self.keyspace(at.db).remove(key)
+    }
+}

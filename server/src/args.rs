@@ -1,0 +1,147 @@
+//! A request's arguments: a borrowed view for random access and a typed cursor for option parsing.
+//!
+//! Nothing is copied: an argument is a range of the buffer it was parsed from (a client's query buffer or a peer's message).
+//! Knows no command and no key.
+
+use skerry_resp::number;
+use skerry_resp::request::ArgRange;
+
+use crate::error::CommandError;
+
+/// One request: `argv[0]` is the command's name.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    text: &'a [u8],
+    ranges: &'a [ArgRange],
+    /// Hash of the argument at `hashed_at` if the dispatcher has computed it already (0 = none: the name is no key).
+    hashed_at: u32,
+    hash: u64,
+}
+
+impl<'a> Args<'a> {
+    pub fn new(text: &'a [u8], ranges: &'a [ArgRange]) -> Self {
+        Self { text, ranges, hashed_at: 0, hash: 0 }
+    }
+
+    /// The same arguments with the hash of argument `index` known.
+    pub fn with_hash(mut self, index: usize, hash: u64) -> Self {
+        self.hashed_at = index as u32;
+        self.hash = hash;
+        self
+    }
+
+    /// The hash of argument `index`, if the dispatcher computed it.
+    #[inline]
+    pub fn known_hash(&self, index: usize) -> Option<u64> {
+        (self.hashed_at as usize == index && index != 0).then_some(self.hash)
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Argument `index`; the row's arity has been checked, so an index past the end is a bug.
+    #[inline]
+    pub fn get(&self, index: usize) -> &'a [u8] {
+        let range = self.ranges[index];
+        &self.text[range.start as usize..range.end as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let text = self.text;
+        self.ranges.iter().map(move |range| &text[range.start as usize..range.end as usize])
+    }
+
+    /// Arguments from `index` on.
+    pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.iter().skip(index)
+    }
+
+    pub fn ranges(&self) -> &'a [ArgRange] {
+        self.ranges
+    }
+
+    /// A cursor that starts at argument `index`.
+    pub fn cursor(&self, index: usize) -> Cursor<'a> {
+        Cursor { args: *self, at: index }
+    }
+
+    /// Argument `index` as an integer, Redis's strictness (no sign, space or zero in front).
+    #[inline]
+    pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
+        number::parse_i64(self.get(index)).ok_or(CommandError::NotInteger)
+    }
+
+    /// Argument `index` as a double (`strtod`, no NaN).
+    pub fn float(&self, index: usize) -> Result<f64, CommandError> {
+        number::parse_f64(self.get(index)).ok_or(CommandError::NotFloat)
+    }
+}
+
+/// Reads options left to right.
+#[derive(Clone, Copy)]
+pub struct Cursor<'a> {
+    args: Args<'a>,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The next argument, or a syntax error at the end.
+    pub fn next(&mut self) -> Result<&'a [u8], CommandError> {
+        self.maybe_next().ok_or(CommandError::Syntax)
+    }
+
+    /// The next argument, if there is one.
+    pub fn maybe_next(&mut self) -> Option<&'a [u8]> {
+        (self.at < self.args.len()).then(|| {
+            self.at += 1;
+            self.args.get(self.at - 1)
+        })
+    }
+
+    /// The next argument, not consumed.
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        (self.at < self.args.len()).then(|| self.args.get(self.at))
+    }
+
+    /// Consumes the next argument if it is `word` in any case.
+    pub fn word(&mut self, word: &str) -> bool {
+        let hit = self.peek().is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        self.at += usize::from(hit);
+        hit
+    }
+
+    pub fn next_integer(&mut self) -> Result<i64, CommandError> {
+        number::parse_i64(self.next()?).ok_or(CommandError::NotInteger)
+    }
+
+    /// How many arguments are left.
+    pub fn left(&self) -> usize {
+        self.args.len() - self.at
+    }
+
+    /// Index of the next argument.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// A syntax error unless everything was read.
+    pub fn finish(&self) -> Result<(), CommandError> {
+        if self.is_done() { Ok(()) } else { Err(CommandError::Syntax) }
+    }
+}
+
+/// Whether `arg` is `word` in any case.
+#[inline]
+pub fn is_word(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
+}

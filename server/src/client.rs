@@ -1,0 +1,395 @@
+//! A connection as the dispatcher sees it: no socket, only bytes in and bytes out.
+//!
+//! ```text
+//!   query ──parse──► requests ──► run here ───────────────► out ──► socket
+//!                        └──► another shard ─► pending ──┘   (replies leave in request order)
+//! ```
+//!
+//! Invariants: while `pending` is empty, replies go straight to `out`; else they wait in `held`, each in its slot, until every
+//! earlier slot is answered. `front` is the sequence number of the first pending slot. An idle client owns no buffer.
+
+use std::collections::VecDeque;
+
+use skerry_resp::reply::Proto;
+use skerry_resp::request::Parser;
+
+use crate::command::{Command, CommandId};
+use crate::shard::{DbIndex, ShardId};
+
+/// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+impl ClientId {
+    /// 8 bits worker, 24 bits slot, 32 bits generation.
+    pub fn new(worker: ShardId, slot: usize, generation: u32) -> Self {
+        debug_assert!(slot < 1 << 24, "more slots than maxclients allows");
+        Self((u64::from(worker.0) << 56) | ((slot as u64) << 32) | u64::from(generation))
+    }
+
+    pub fn worker(self) -> ShardId {
+        ShardId((self.0 >> 56) as u8)
+    }
+
+    pub fn slot(self) -> usize {
+        ((self.0 >> 32) & 0xff_ffff) as usize
+    }
+
+    pub fn generation(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// One unanswered, or answered but not yet sendable, request.
+#[derive(Debug)]
+pub enum Slot {
+    /// Sent to another shard. `is_write` counts toward the client's unanswered writes; a muted reply is dropped (CLIENT REPLY).
+    Waiting { is_write: bool, is_muted: bool },
+    /// The reply is `held[start..start + len]`.
+    Ready { start: usize, len: usize },
+    /// Waits for the parts of a `Split`, for a lend or for a job (by their own tables).
+    Gathering { is_muted: bool },
+}
+
+/// A command queued by MULTI: its row and a copy of its arguments.
+pub struct Queued {
+    pub command: &'static Command,
+    pub row: CommandId,
+    pub text: Vec<u8>,
+    pub ranges: Vec<skerry_resp::request::ArgRange>,
+}
+
+/// The state of MULTI.
+#[derive(Default)]
+pub struct Multi {
+    pub queue: Vec<Queued>,
+    /// A queued command was refused: EXEC answers EXECABORT.
+    pub is_broken: bool,
+    pub bytes: usize,
+}
+
+/// CLIENT REPLY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// The reply of the running command and of the next one are left out: set by SKIP.
+    SkipNext,
+    /// The reply of this command is left out.
+    Skip,
+}
+
+/// What a client's next request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parked {
+    No,
+    /// Earlier requests of its own on other shards.
+    Order,
+    /// Room toward a peer.
+    Credit,
+    /// A key that is held by a lend.
+    Hold,
+    /// CLIENT PAUSE.
+    Pause,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    No,
+    /// When all that is owed is written (QUIT, protocol errors).
+    AfterReplies,
+    Now,
+}
+
+/// A connection.
+pub struct Client {
+    pub id: ClientId,
+    /// CLIENT ID: 1, 2, 3 ... over the whole server.
+    pub number: u64,
+    pub db: DbIndex,
+    pub proto: Proto,
+    pub is_authenticated: bool,
+    pub reply_mode: ReplyMode,
+    pub closing: Closing,
+    pub is_no_evict: bool,
+    pub is_no_touch: bool,
+    pub is_unix: bool,
+    pub name: Vec<u8>,
+    pub lib_name: Vec<u8>,
+    pub lib_ver: Vec<u8>,
+    pub address: String,
+    pub local_address: String,
+    pub fd: i32,
+    pub created_ms: i64,
+    pub last_active_ms: i64,
+    pub last_command: Option<&'static Command>,
+    pub n_commands: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub multi: Option<Box<Multi>>,
+    /// Shards that hold watches of this client.
+    pub watch_mask: u64,
+    /// Names of the watched keys (EXEC holds them).
+    pub watched: Vec<Box<[u8]>>,
+
+    pub parser: Parser,
+    /// Bytes read and not yet run.
+    pub query: Vec<u8>,
+    /// Bytes at the start of `query` that have run.
+    pub query_at: usize,
+    /// Replies ready for the socket.
+    pub out: Vec<u8>,
+    /// Bytes at the start of `out` that are written.
+    pub out_at: usize,
+    /// Replies that wait for an earlier one.
+    pub held: Vec<u8>,
+    pub pending: VecDeque<Slot>,
+    /// Sequence number of `pending[0]`.
+    pub front: u32,
+    /// Unanswered writes on other shards, all by `write_command`, to the shards in `write_mask`.
+    pub n_unanswered_writes: u32,
+    pub write_command: Option<&'static Command>,
+    pub write_mask: u64,
+    /// Lends in flight, all by `lend_command`.
+    pub n_lends: u32,
+    pub lend_command: Option<&'static Command>,
+    /// Bloom filter of the keys of write lends in flight.
+    pub lend_keys: [u64; 16],
+    /// What the next request waits for: nothing more is run until that changes.
+    pub parked: Parked,
+    /// In the node's list of clients to run again.
+    pub is_queued: bool,
+    /// In the worker's list of clients with output.
+    pub is_dirty: bool,
+    /// When the output first passed the soft limit.
+    pub soft_limit_since_ms: i64,
+}
+
+impl Client {
+    pub fn new(id: ClientId, number: u64, now_ms: i64) -> Self {
+        Self {
+            id,
+            number,
+            db: DbIndex(0),
+            proto: Proto::Resp2,
+            is_authenticated: true,
+            reply_mode: ReplyMode::On,
+            closing: Closing::No,
+            is_no_evict: false,
+            is_no_touch: false,
+            is_unix: false,
+            name: Vec::new(),
+            lib_name: Vec::new(),
+            lib_ver: Vec::new(),
+            address: String::new(),
+            local_address: String::new(),
+            fd: -1,
+            created_ms: now_ms,
+            last_active_ms: now_ms,
+            last_command: None,
+            n_commands: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            multi: None,
+            watch_mask: 0,
+            watched: Vec::new(),
+            parser: Parser::default(),
+            query: Vec::new(),
+            query_at: 0,
+            out: Vec::new(),
+            out_at: 0,
+            held: Vec::new(),
+            pending: VecDeque::new(),
+            front: 0,
+            n_unanswered_writes: 0,
+            write_command: None,
+            write_mask: 0,
+            n_lends: 0,
+            lend_command: None,
+            lend_keys: [0; 16],
+            parked: Parked::No,
+            is_queued: false,
+            is_dirty: false,
+            soft_limit_since_ms: 0,
+        }
+    }
+
+    /// Whether its next request waits for something.
+    pub fn is_waiting(&self) -> bool {
+        self.parked != Parked::No
+    }
+
+    /// Bytes of output not yet written.
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.out_at + self.held.len()
+    }
+
+    /// The sequence number that the next pushed slot will have.
+    pub fn next_sequence(&self) -> u32 {
+        self.front.wrapping_add(self.pending.len() as u32)
+    }
+
+    /// Answers the slot `sequence` with `reply`; replies that became sendable move to `out`.
+    pub fn answer(&mut self, sequence: u32, reply: &[u8]) {
+        let index = sequence.wrapping_sub(self.front) as usize;
+        let Some(slot) = self.pending.get_mut(index) else { return };
+        let is_muted = match *slot {
+            Slot::Waiting { is_write, is_muted } => {
+                if is_write {
+                    self.n_unanswered_writes -= 1;
+                    if self.n_unanswered_writes == 0 {
+                        self.write_mask = 0;
+                    }
+                }
+                is_muted
+            }
+            Slot::Gathering { is_muted } => is_muted,
+            Slot::Ready { .. } => panic!("a slot is answered twice"),
+        };
+        let reply = if is_muted { &[][..] } else { reply };
+        if index == 0 {
+            self.out.extend_from_slice(reply);
+            self.pending.pop_front();
+            self.front = self.front.wrapping_add(1);
+            self.release_ready();
+        } else {
+            let start = self.held.len();
+            self.held.extend_from_slice(reply);
+            *slot = Slot::Ready { start, len: reply.len() };
+        }
+    }
+
+    /// Moves answered slots at the front of the line to `out`.
+    fn release_ready(&mut self) {
+        while let Some(Slot::Ready { start, len }) = self.pending.front() {
+            let (start, len) = (*start, *len);
+            self.out.extend_from_slice(&self.held[start..start + len]);
+            self.pending.pop_front();
+            self.front = self.front.wrapping_add(1);
+        }
+        if self.pending.is_empty() {
+            self.held.clear();
+            if self.held.capacity() > KEPT_BUFFER {
+                self.held = Vec::new();
+            }
+        }
+    }
+
+    /// Memory of the buffers, for CLIENT LIST and limits.
+    pub fn buffer_bytes(&self) -> usize {
+        self.query.capacity() + self.out.capacity() + self.held.capacity() + self.multi.as_ref().map_or(0, |m| m.bytes)
+    }
+}
+
+/// A buffer bigger than this is given back when it empties.
+pub const KEPT_BUFFER: usize = 64 << 10;
+
+/// The connections of one worker. A client that is being run is out of its place (`take`, `put_back`).
+#[derive(Default)]
+pub struct Clients {
+    places: Vec<Place>,
+    free: Vec<usize>,
+    len: usize,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    client: Option<Box<Client>>,
+}
+
+impl Clients {
+    /// Admits a connection.
+    pub fn insert(&mut self, worker: ShardId, make: impl FnOnce(ClientId) -> Client) -> ClientId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        let id = ClientId::new(worker, slot, self.places[slot].generation);
+        self.places[slot].client = Some(Box::new(make(id)));
+        self.len += 1;
+        id
+    }
+
+    /// Ends a connection: its id is dead from here on.
+    pub fn remove(&mut self, id: ClientId) -> Option<Box<Client>> {
+        let place = self.places.get_mut(id.slot())?;
+        if place.generation != id.generation() {
+            return None;
+        }
+        let client = place.client.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(id.slot());
+        self.len -= 1;
+        Some(client)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        let place = self.places.get_mut(id.slot())?;
+        if place.generation == id.generation() { place.client.as_deref_mut() } else { None }
+    }
+
+    /// Takes a client out of its place to run it.
+    #[inline]
+    pub fn take(&mut self, id: ClientId) -> Option<Box<Client>> {
+        let place = self.places.get_mut(id.slot())?;
+        if place.generation == id.generation() { place.client.take() } else { None }
+    }
+
+    /// Puts a taken client back.
+    #[inline]
+    pub fn put_back(&mut self, client: Box<Client>) {
+        let place = &mut self.places[client.id.slot()];
+        debug_assert!(place.client.is_none() && place.generation == client.id.generation());
+        place.client = Some(client);
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.places.iter().filter_map(|place| place.client.as_deref())
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.places.iter_mut().filter_map(|place| place.client.as_deref_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_leave_in_request_order() {
+        let mut client = Client::new(ClientId::new(ShardId(0), 0, 0), 1, 0);
+        for _ in 0..3 {
+            client.pending.push_back(Slot::Waiting { is_write: false, is_muted: false });
+        }
+        client.answer(2, b"c");
+        client.answer(1, b"b");
+        assert!(client.out.is_empty());
+        client.answer(0, b"a");
+        assert_eq!(client.out, b"abc");
+        assert!(client.pending.is_empty() && client.held.is_empty());
+        assert_eq!(client.next_sequence(), 3);
+    }
+
+    #[test]
+    fn a_dead_id_finds_nobody() {
+        let mut clients = Clients::default();
+        let first = clients.insert(ShardId(3), |id| Client::new(id, 1, 0));
+        assert!(clients.remove(first).is_some());
+        let second = clients.insert(ShardId(3), |id| Client::new(id, 2, 0));
+        assert_eq!(first.slot(), second.slot());
+        assert!(clients.get_mut(first).is_none() && clients.get_mut(second).is_some());
+    }
+}

@@ -1,0 +1,213 @@
+//! The table: every command row, and the lookup by name. The groups' files hold the rows; this file knows only how to find them.
+
+pub mod connection;
+pub mod generic;
+pub mod hash;
+pub mod list;
+pub mod server;
+pub mod set;
+pub mod string;
+pub mod transactions;
+pub mod vectorset;
+
+use std::sync::LazyLock;
+
+use crate::args::Args;
+use crate::command::{Begin, Command, CommandId, Find, Handler};
+
+/// Every group's rows.
+const GROUPS: &[(&str, &[Command])] = &[
+    ("connection", connection::COMMANDS),
+    ("server", server::COMMANDS),
+    ("transactions", transactions::COMMANDS),
+    ("generic", generic::COMMANDS),
+    ("string", string::COMMANDS),
+    ("list", list::COMMANDS),
+    ("set", set::COMMANDS),
+    ("hash", hash::COMMANDS),
+    ("vectorset", vectorset::COMMANDS),
+];
+
+/// How many keys a command's routing has to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyShape {
+    None,
+    /// Exactly one key, at this argument.
+    One(u16),
+    Many,
+}
+
+/// A row with what routing derives from it.
+pub struct Row {
+    pub command: &'static Command,
+    pub id: CommandId,
+    pub shape: KeyShape,
+    pub group: &'static str,
+    /// The rows of its subcommands, by name after the `|`.
+    pub subcommands: Vec<(&'static str, CommandId)>,
+}
+
+/// All rows and the hash table of top-level names.
+pub struct Table {
+    rows: Vec<Row>,
+    slots: Vec<u16>,
+}
+
+/// The process's table.
+pub static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+
+const N_SLOTS: usize = 2048;
+const EMPTY: u16 = u16::MAX;
+/// No command name is longer; longer words are unknown at once.
+const MAX_NAME: usize = 32;
+
+/// What a name resolves to.
+pub enum Found<'t> {
+    Row(&'t Row),
+    UnknownCommand,
+    /// The container's row.
+    UnknownSubcommand(&'t Row),
+}
+
+impl Table {
+    fn new() -> Self {
+        let mut table = Self { rows: Vec::new(), slots: vec![EMPTY; N_SLOTS] };
+        for (group, commands) in GROUPS {
+            for command in *commands {
+                let top = table.push(command, group);
+                let mut names = Vec::new();
+                for sub in command.subcommands {
+                    let id = table.push(sub, group);
+                    let name = sub.name.split_once('|').expect("a subcommand's name is container|name").1;
+                    names.push((name, id));
+                }
+                table.rows[top.0 as usize].subcommands = names;
+                let mut at = slot_of_name(command.name.as_bytes());
+                while table.slots[at] != EMPTY {
+                    at = (at + 1) % N_SLOTS;
+                }
+                table.slots[at] = top.0;
+            }
+        }
+        assert!(table.rows.len() * 4 < N_SLOTS, "the name table stays sparse");
+        table
+    }
+
+    fn push(&mut self, command: &'static Command, group: &'static str) -> CommandId {
+        let id = CommandId(self.rows.len() as u16);
+        self.rows.push(Row { command, id, shape: shape_of(command), group, subcommands: Vec::new() });
+        id
+    }
+
+    #[inline]
+    pub fn row(&self, id: CommandId) -> &Row {
+        &self.rows[id.0 as usize]
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Top-level rows, in the table's order.
+    pub fn top_level(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| !row.command.name.contains('|'))
+    }
+
+    /// The top-level row named `name`, in any case.
+    #[inline]
+    pub fn top(&self, name: &[u8]) -> Option<&Row> {
+        if name.len() > MAX_NAME {
+            return None;
+        }
+        let mut at = slot_of_name(name);
+        loop {
+            let id = self.slots[at];
+            if id == EMPTY {
+                return None;
+            }
+            let row = &self.rows[id as usize];
+            if row.command.name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(row);
+            }
+            at = (at + 1) % N_SLOTS;
+        }
+    }
+
+    /// The row that a request means: the subcommand's if the command has any.
+    #[inline]
+    pub fn find(&self, args: Args<'_>) -> Found<'_> {
+        let Some(row) = self.top(args.get(0)) else { return Found::UnknownCommand };
+        match row.command.handler {
+            Handler::Container | Handler::Words if args.len() > 1 => self.find_subcommand(row, args.get(1)),
+            _ => Found::Row(row),
+        }
+    }
+
+    fn find_subcommand<'t>(&'t self, row: &'t Row, name: &[u8]) -> Found<'t> {
+        match row.subcommands.iter().find(|(word, _)| word.as_bytes().eq_ignore_ascii_case(name)) {
+            Some((_, id)) => Found::Row(self.row(*id)),
+            None => Found::UnknownSubcommand(row),
+        }
+    }
+
+    /// The row with this full name (`get`, `client|list`), in any case.
+    pub fn full_name(&self, name: &[u8]) -> Option<&Row> {
+        self.rows.iter().find(|row| row.command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+fn shape_of(command: &Command) -> KeyShape {
+    match command.keys {
+        [] => KeyShape::None,
+        [spec] => match (spec.begin, spec.find) {
+            (Begin::Index(index), Find::Range { last: 0, .. }) => KeyShape::One(index as u16),
+            _ => KeyShape::Many,
+        },
+        _ => KeyShape::Many,
+    }
+}
+
+/// A slot from the name's length and its first and last eight bytes, letters folded to one case.
+#[inline]
+fn slot_of_name(name: &[u8]) -> usize {
+    let mut word = [0u8; 8];
+    let (head, tail) = if name.len() >= 8 {
+        let tail = &name[name.len() - 8..];
+        word.copy_from_slice(&name[..8]);
+        (u64::from_le_bytes(word), u64::from_le_bytes([tail[0], tail[1], tail[2], tail[3], tail[4], tail[5], tail[6], tail[7]]))
+    } else {
+        for (to, from) in word.iter_mut().zip(name) {
+            *to = *from;
+        }
+        (u64::from_le_bytes(word), 0)
+    };
+    // Setting bit 5 folds letters; other bytes may collide, which only costs a probe.
+    let fold = 0x2020_2020_2020_2020;
+    let mixed = ((head | fold) ^ (tail | fold).rotate_left(29) ^ (name.len() as u64) << 56)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 53) as usize % N_SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found_in_any_case() {
+        let table = &*TABLE;
+        for row in table.top_level() {
+            let name = row.command.name;
+            assert_eq!(table.top(name.to_ascii_lowercase().as_bytes()).map(|r| r.id), Some(row.id), "{name}");
+            assert_eq!(table.top(name.to_ascii_uppercase().as_bytes()).map(|r| r.id), Some(row.id), "{name}");
+        }
+        assert!(table.top(b"no-such-command").is_none());
+        assert!(table.top(&[b'x'; 100]).is_none());
+    }
+
+    #[test]
+    fn every_row_is_documented() {
+        for row in TABLE.rows() {
+            assert!(!row.command.doc.is_empty(), "{} has no doc line", row.command.name);
+        }
+    }
+}

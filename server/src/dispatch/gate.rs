@@ -1,0 +1,137 @@
+//! The gates in front of every command, in Redis's order (processCommand): unknown name, arity, authentication, memory, transaction.
+//!
+//! `needs_gate` is the one branch that an ordinary request pays; `gate` is the list.
+
+use super::{Node, PauseScope, Unknown};
+use crate::args::Args;
+use crate::client::{Client, Parked, Queued};
+use crate::command::{Flags, Flow, Handler};
+use crate::commands::Row;
+use crate::error::CommandError;
+
+/// What the gates decide.
+pub(super) enum Verdict {
+    Run,
+    /// The reply is written (an error, or QUEUED).
+    Answered,
+    Parked(Parked),
+}
+
+impl Node {
+    #[inline]
+    pub(super) fn needs_gate(&self, client: &Client, row: &Row, args: Args<'_>) -> bool {
+        !row.command.accepts(args.len())
+            || client.multi.is_some()
+            || !client.is_authenticated
+            || self.is_paused.is_some()
+            || (self.is_over_memory && row.command.flags.has(Flags::DENYOOM))
+    }
+
+    /// The gates, one after the other.
+    #[cold]
+    pub(super) fn gate(&mut self, client: &mut Client, row: &'static Row, args: Args<'_>) -> Verdict {
+        let command = row.command;
+        if !command.accepts(args.len()) {
+            return self.reject(client, CommandError::WrongArity(command.name));
+        }
+        if !client.is_authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return self.reject(client, CommandError::NoAuth);
+        }
+        if self.is_over_memory && command.flags.has(Flags::DENYOOM) {
+            return self.reject(client, CommandError::OutOfMemory);
+        }
+        if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
+            return self.reject(client, CommandError::text("ERR Command not allowed inside a transaction"));
+        }
+        // A queued command waits for the end of a pause at EXEC.
+        let is_flow = matches!(
+            command.handler,
+            Handler::Flow(Flow::Multi | Flow::Exec | Flow::Discard | Flow::Watch | Flow::Quit | Flow::Reset)
+        );
+        if client.multi.is_some() && !is_flow {
+            return self.enqueue(client, row, args);
+        }
+        if let Some(scope) = self.is_paused
+            && self.stands_still(client, row, scope)
+        {
+            self.paused.push(client.id);
+            return Verdict::Parked(Parked::Pause);
+        }
+        Verdict::Run
+    }
+
+    fn stands_still(&self, client: &Client, row: &Row, scope: PauseScope) -> bool {
+        if row.group == "connection" && !matches!(row.command.name, "ping" | "echo" | "select") {
+            return false;
+        }
+        let writes = match row.command.handler {
+            Handler::Flow(Flow::Exec) => {
+                client.multi.as_ref().is_some_and(|multi| multi.queue.iter().any(|q| q.command.is_write()))
+            }
+            _ => row.command.is_write() || row.command.flags.has(Flags::MAY_REPLICATE),
+        };
+        match scope {
+            PauseScope::All => true,
+            PauseScope::Writes => writes,
+        }
+    }
+
+    fn enqueue(&mut self, client: &mut Client, row: &'static Row, args: Args<'_>) -> Verdict {
+        let multi = client.multi.as_mut().expect("the caller has seen it");
+        let mut text = Vec::with_capacity(args.iter().map(<[u8]>::len).sum());
+        let mut ranges = Vec::with_capacity(args.len());
+        copy_args(args, &mut text, &mut ranges);
+        multi.bytes += text.len() + ranges.len() * 8;
+        multi.queue.push(Queued { command: row.command, row: row.id, text, ranges });
+        self.reply_here(client, |reply| reply.queued());
+        if client.reply_mode != crate::client::ReplyMode::On {
+            self.mute(client);
+        }
+        Verdict::Answered
+    }
+
+    fn reject(&mut self, client: &mut Client, error: CommandError) -> Verdict {
+        self.refuse(client, error);
+        Verdict::Answered
+    }
+}
+
+/// Copies arguments into one text with their ranges.
+pub(super) fn copy_args(args: Args<'_>, text: &mut Vec<u8>, ranges: &mut Vec<skerry_resp::request::ArgRange>) {
+    for arg in args.iter() {
+        let start = text.len() as u32;
+        text.extend_from_slice(arg);
+        ranges.push(skerry_resp::request::ArgRange { start, end: text.len() as u32 });
+    }
+}
+
+/// Redis's words for a name that is not in the table.
+pub(super) fn unknown_command(unknown: Unknown, args: Args<'_>) -> CommandError {
+    match unknown {
+        Unknown::Subcommand(row) => {
+            let mut text = b"ERR unknown subcommand '".to_vec();
+            text.extend_from_slice(&args.get(1)[..args.get(1).len().min(128)]);
+            text.extend_from_slice(b"'. Try ");
+            text.extend_from_slice(row.command.name.to_ascii_uppercase().as_bytes());
+            text.extend_from_slice(b" HELP.");
+            CommandError::Bytes(text)
+        }
+        Unknown::Command => {
+            let mut text = b"ERR unknown command '".to_vec();
+            text.extend_from_slice(&args.get(0)[..args.get(0).len().min(128)]);
+            text.extend_from_slice(b"', with args beginning with: ");
+            let mut room = 128usize;
+            for arg in args.from(1) {
+                if room == 0 {
+                    break;
+                }
+                let shown = &arg[..arg.len().min(room)];
+                text.push(b'\'');
+                text.extend_from_slice(shown);
+                text.extend_from_slice(b"' ");
+                room = room.saturating_sub(shown.len() + 3);
+            }
+            CommandError::Bytes(text)
+        }
+    }
+}

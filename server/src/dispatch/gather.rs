@@ -1,0 +1,261 @@
+//! `Split` commands and WATCH: a part on every shard that has one, gathered into one reply.
+//!
+//! The parts are not atomic together (that is what `Split` means); each is in order with its client's other requests on its shard.
+
+use skerry_resp::reply::{Proto, Reply};
+
+use super::gate::copy_args;
+use super::{Node, Step};
+use crate::args::Args;
+use crate::client::{Client, ClientId, Parked, Slot};
+use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
+use crate::commands::Row;
+use crate::error::Outcome;
+use crate::lend::holds::Who;
+use crate::message::ReplyTo;
+use crate::shard::ShardId;
+
+/// A gathering in progress.
+pub(super) struct Gather {
+    client: ClientId,
+    sequence: u32,
+    merge: Merge,
+    text: Vec<u8>,
+    ranges: Vec<skerry_resp::request::ArgRange>,
+    /// By shard; `None` = not answered, or no part there.
+    parts: Vec<Option<Vec<u8>>>,
+    n_left: usize,
+}
+
+impl Node {
+    /// Sends the parts of a `Split` and runs the own one.
+    pub(super) fn start_gather(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        args: Args<'_>,
+        handler: ShardHandler,
+        merge: Merge,
+    ) -> Step {
+        if let Some(step) = self.may_gather(client, row, u64::MAX) {
+            return step;
+        }
+        if self.n_shards() == 1 {
+            self.split_alone(client, args, handler, merge);
+            return Step::Done;
+        }
+        let id = self.open_gather(client, args, merge, self.n_shards());
+        for shard in 0..self.n_shards() {
+            if shard != usize::from(self.id.0) {
+                self.push_request(ShardId(shard as u8), ReplyTo::Gather { id }, client, row, args);
+            }
+        }
+        let caller = Caller { client: client.id, db: client.db };
+        let proto = part_proto(merge, client.proto);
+        // The handler may look at all connections, this one too: it goes back to its place meanwhile.
+        let client_id = client.id;
+        let placeholder = Box::new(Client::new(client_id, 0, 0));
+        let real = std::mem::replace(client, placeholder);
+        self.clients.put_back(real);
+        let mut out = Vec::new();
+        let job = self.run_part(handler, caller, proto, &mut out, args);
+        if let Some(real) = self.clients.take(client_id) {
+            *client = real;
+        }
+        match job {
+            Some(job) => {
+                let to = ReplyTo::Gather { id };
+                self.jobs.push_back(super::RunningJob { job, to, origin: self.id, caller, proto });
+            }
+            None => self.note_part(id, self.id, &out),
+        }
+        Step::Done
+    }
+
+    /// `Some` if a request that touches the shards in `mask` has to wait.
+    pub(super) fn may_gather(&mut self, client: &mut Client, row: &'static Row, mask: u64) -> Option<Step> {
+        if self.n_shards() == 1 {
+            return None;
+        }
+        if !self.may_go(client, row, mask) {
+            client.parked = Parked::Order;
+            return Some(Step::Parked);
+        }
+        if !self.holds.admits_keyless() {
+            self.holds.wait_at_gate(Who::Request(client.id));
+            client.parked = Parked::Hold;
+            return Some(Step::Parked);
+        }
+        for shard in 0..self.n_shards() {
+            let is_peer = shard != usize::from(self.id.0) && mask & (1 << shard) != 0;
+            if is_peer && self.credit[shard] == 0 {
+                self.credit_waiters[shard].push(client.id);
+                client.parked = Parked::Credit;
+                return Some(Step::Parked);
+            }
+        }
+        for shard in 0..self.n_shards() {
+            if shard != usize::from(self.id.0) && mask & (1 << shard) != 0 {
+                self.credit[shard] -= 1;
+            }
+        }
+        None
+    }
+
+    /// Opens a gathering of `n_parts` and the client's slot for it.
+    pub(super) fn open_gather(&mut self, client: &mut Client, args: Args<'_>, merge: Merge, n_parts: usize) -> u32 {
+        let id = self.next_gather;
+        self.next_gather = self.next_gather.wrapping_add(1);
+        let (mut text, mut ranges) = (Vec::new(), Vec::new());
+        copy_args(args, &mut text, &mut ranges);
+        let sequence = client.next_sequence();
+        client.pending.push_back(Slot::Gathering { is_muted: false });
+        let parts = vec![None; self.n_shards()];
+        let gather = Gather { client: client.id, sequence, merge, text, ranges, parts, n_left: n_parts };
+        self.gathers.insert(id, gather);
+        id
+    }
+
+    /// The part of a `Split` on this shard; a job if it is to be cut into slices.
+    pub(super) fn run_part(
+        &mut self,
+        handler: ShardHandler,
+        caller: Caller,
+        proto: Proto,
+        out: &mut Vec<u8>,
+        args: Args<'_>,
+    ) -> Option<Box<dyn crate::command::Job>> {
+        let mut ctx = Ctx {
+            shard: &mut self.shard,
+            clients: &mut self.clients,
+            server: &self.server,
+            config: &self.config,
+            limits: &self.type_limits,
+            caller,
+            now_ms: self.now_ms,
+            reply: Reply::new(out, proto),
+            job: None,
+        };
+        let outcome = handler(&mut ctx, args);
+        let job = ctx.job.take();
+        if let Err(error) = outcome {
+            out.clear();
+            Reply::new(out, proto).error(error.wire());
+        }
+        job
+    }
+
+    /// One shard, one part: no gathering.
+    fn split_alone(&mut self, client: &mut Box<Client>, args: Args<'_>, handler: ShardHandler, merge: Merge) {
+        let caller = Caller { client: client.id, db: client.db };
+        let proto = part_proto(merge, client.proto);
+        let client_id = client.id;
+        let placeholder = Box::new(Client::new(client_id, 0, 0));
+        let real = std::mem::replace(client, placeholder);
+        self.clients.put_back(real);
+        let mut out = Vec::new();
+        let job = self.run_part(handler, caller, proto, &mut out, args);
+        if let Some(real) = self.clients.take(client_id) {
+            *client = real;
+        }
+        if let Some(job) = job {
+            self.start_job(client, job, caller, proto);
+            return;
+        }
+        let mut merged = Vec::new();
+        self.merge_into(client, merge, &[&out], args, &mut merged);
+        self.push_reply(client, &merged);
+    }
+
+    /// A part has come in.
+    pub(super) fn take_part(&mut self, id: u32, shard: ShardId, reply: &[u8]) {
+        if let Some(done) = self.note_part_of(id, shard, reply) {
+            self.finish_gather(done, None);
+        }
+    }
+
+    /// The own part, while its client is being run: with other parts to come it only waits; alone it is complete.
+    pub(super) fn note_part(&mut self, id: u32, shard: ShardId, reply: &[u8]) {
+        let done = self.note_part_of(id, shard, reply);
+        debug_assert!(done.is_none(), "a gathering with peers completes later");
+    }
+
+    fn note_part_of(&mut self, id: u32, shard: ShardId, reply: &[u8]) -> Option<Gather> {
+        let gather = self.gathers.get_mut(&id)?;
+        gather.parts[usize::from(shard.0)] = Some(reply.to_vec());
+        gather.n_left -= 1;
+        if gather.n_left == 0 { self.gathers.remove(&id) } else { None }
+    }
+
+    fn finish_gather(&mut self, gather: Gather, _alone: Option<()>) {
+        let Some(mut client) = self.clients.take(gather.client) else { return };
+        let parts: Vec<&[u8]> = gather.parts.iter().flatten().map(Vec::as_slice).collect();
+        let mut merged = Vec::new();
+        let args = Args::new(&gather.text, &gather.ranges);
+        self.merge_into(&mut client, gather.merge, &parts, args, &mut merged);
+        self.clients.put_back(client);
+        self.answer(gather.client, gather.sequence, &merged);
+    }
+
+    /// Makes one reply of the parts.
+    pub(super) fn merge_into(
+        &mut self,
+        client: &mut Client,
+        merge: Merge,
+        parts: &[&[u8]],
+        args: Args<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(error) = parts.iter().find(|part| part.first() == Some(&b'-')) {
+            out.extend_from_slice(error);
+            return;
+        }
+        let proto = client.proto;
+        match merge {
+            Merge::AllSucceeded => out.extend_from_slice(parts.first().copied().unwrap_or(b"+OK\r\n")),
+            Merge::Sum => {
+                let sum = parts.iter().map(|part| integer_of(part)).sum();
+                Reply::new(out, proto).integer(sum);
+            }
+            Merge::Concat => {
+                let n = parts.iter().map(|part| integer_of(part)).sum::<i64>();
+                Reply::new(out, proto).array(n as usize);
+                for part in parts {
+                    out.extend_from_slice(body_of(part));
+                }
+            }
+            Merge::Text => {
+                let mut text = Vec::new();
+                for part in parts {
+                    let len = integer_of(part) as usize;
+                    text.extend_from_slice(&body_of(part)[..len]);
+                }
+                Reply::new(out, proto).verbatim(b"txt", &text);
+            }
+            Merge::Custom(merge) => {
+                let run = |conn: &mut Conn<'_>| -> Outcome { merge(conn, parts, args) };
+                self.conn_into(client, out, run);
+            }
+        }
+    }
+}
+
+/// In which protocol a part is written: what the merge takes apart is RESP2, what it joins is the client's.
+pub(super) fn part_proto(merge: Merge, client: Proto) -> Proto {
+    match merge {
+        Merge::Concat | Merge::AllSucceeded => client,
+        Merge::Sum | Merge::Text | Merge::Custom(_) => Proto::Resp2,
+    }
+}
+
+/// The number in the first line of a reply (`:5`, `*5`, `$5`).
+fn integer_of(reply: &[u8]) -> i64 {
+    let end = memchr::memchr(b'\r', reply).unwrap_or(reply.len());
+    skerry_resp::number::parse_i64(&reply[1..end]).expect("a part written by this process")
+}
+
+/// What follows the first line.
+fn body_of(reply: &[u8]) -> &[u8] {
+    let end = memchr::memchr(b'\n', reply).expect("a part written by this process");
+    &reply[end + 1..]
+}

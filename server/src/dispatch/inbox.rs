@@ -1,0 +1,247 @@
+//! What comes from peers: their clients' requests, replies to ours, and the messages of lends.
+//!
+//! A peer's request runs here as it arrives, unless its key is held or an earlier one of the same client waits: then it joins that
+//! client's lane, so that two requests of one client to one shard keep their order.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use skerry_resp::reply::Reply;
+use skerry_resp::request::ArgRange;
+
+use super::gather::part_proto;
+use super::{Admit, INTERNAL_ERROR, Node, row_of};
+use crate::args::Args;
+use crate::client::ClientId;
+use crate::command::{Caller, Ctx, Flow, Handler};
+use crate::commands::{KeyShape, Row};
+use crate::lend::holds::Who;
+use crate::message::{Batch, Message, Reader, RequestHead, read_ranges};
+use crate::server::WorkerStats;
+use crate::shard::ShardId;
+
+/// A request that waits here, with its own copy of the arguments.
+pub(super) struct LaneRequest {
+    from: ShardId,
+    head: RequestHead,
+    text: Vec<u8>,
+    ranges: Vec<ArgRange>,
+}
+
+/// Peer requests whose memory is fetched ahead together.
+const INBOX_WAVE: usize = 16;
+
+impl Node {
+    /// Handles a batch from `from`, message by message, in order. The emptied batch is the caller's to send back.
+    pub fn receive(&mut self, from: ShardId, batch: &mut Batch) {
+        let bytes = std::mem::take(&mut batch.bytes);
+        let mut entries = std::mem::take(&mut batch.entries).into_iter();
+        let mut shards = std::mem::take(&mut batch.shards).into_iter();
+        let mut ranges = std::mem::take(&mut self.ranges);
+        let mut reader = Reader::new(&bytes);
+        let mut ahead = Reader::new(&bytes);
+        let mut n_ahead = 0usize;
+        loop {
+            if n_ahead == 0 {
+                n_ahead = self.prefetch_ahead(&mut ahead);
+            }
+            n_ahead = n_ahead.saturating_sub(1);
+            let Some(message) = reader.next_message() else { break };
+            match message {
+                Message::Request { head, lengths, text_at, .. } => {
+                    read_ranges(lengths, text_at, &mut ranges);
+                    self.take_request(from, &head, Args::new(&bytes, &ranges));
+                }
+                Message::Reply { client, sequence, reply } => {
+                    self.give_credit(from);
+                    self.answer(client, sequence, reply);
+                }
+                Message::Part { gather, reply } => {
+                    self.give_credit(from);
+                    self.take_part(gather, from, reply);
+                }
+                Message::Ask { lend, client, mode, round, ends_watch, keys, .. } => {
+                    self.take_ask(from, lend, client, mode, round, ends_watch, keys);
+                }
+                Message::Grant { lend, is_touched, now_ms, loans } => {
+                    self.give_credit(from);
+                    let loans: Vec<_> = loans.collect();
+                    let lent: Vec<_> = entries.by_ref().take(loans.len()).collect();
+                    let is_whole = self.lends.get(&lend).is_some_and(|lend| lend.is_whole());
+                    let shard = if is_whole { shards.next() } else { None };
+                    self.take_grant(lend, from, is_touched, now_ms, loans, lent, shard);
+                }
+                Message::Refuse { lend } => {
+                    self.give_credit(from);
+                    self.take_refusal(lend, from);
+                }
+                Message::Return { lend, mode, loans, changed, .. } => {
+                    let loans: Vec<_> = loans.collect();
+                    let returned: Vec<_> = entries.by_ref().take(loans.len()).collect();
+                    let shard = if mode == crate::message::HoldMode::Whole { shards.next() } else { None };
+                    self.take_return(from, lend, &loans, returned, shard, changed);
+                }
+                Message::Unwatch { client } => {
+                    self.unwatch_here(client);
+                }
+            }
+        }
+        self.ranges = ranges;
+        batch.bytes = bytes;
+        batch.recycle();
+    }
+
+    /// Starts fetching the memory of the next few requests; how many messages that covers.
+    fn prefetch_ahead(&mut self, ahead: &mut Reader<'_>) -> usize {
+        let start = ahead.at;
+        let mut n = 0;
+        for pass in 0..2 {
+            ahead.at = start;
+            n = 0;
+            while n < INBOX_WAVE {
+                let Some(message) = ahead.next_message() else { break };
+                n += 1;
+                if let Message::Request { head, .. } = message
+                    && head.hashed_at != 0
+                {
+                    let keyspace = self.shard.keyspace(head.db);
+                    if pass == 0 {
+                        keyspace.prefetch_bucket(head.hash);
+                    } else {
+                        keyspace.prefetch_entry(head.hash);
+                    }
+                }
+            }
+        }
+        n
+    }
+
+    /// A request of a peer's client.
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>) {
+        let row = row_of(head.command);
+        let args = match head.hashed_at {
+            0 => args,
+            index => args.with_hash(usize::from(index), head.hash),
+        };
+        if let Some(lane) = self.lanes.get_mut(&head.client) {
+            lane.push_back(LaneRequest::copy(from, head, args));
+            return;
+        }
+        if !self.holds.is_idle() && !self.admits_here(row, args) {
+            self.wait_here(Who::Request(head.client), row, args);
+            self.lanes.insert(head.client, VecDeque::from([LaneRequest::copy(from, head, args)]));
+            return;
+        }
+        self.run_for_peer(from, head, row, args);
+    }
+
+    /// Runs the lane of a client: its head is free to go (`First`) or is to be looked at again (`Check`).
+    pub(super) fn run_lane(&mut self, client: ClientId, mut admit: Admit) {
+        while let Some(lane) = self.lanes.get_mut(&client) {
+            let Some(request) = lane.pop_front() else {
+                self.lanes.remove(&client);
+                return;
+            };
+            let row = row_of(request.head.command);
+            let mut args = Args::new(&request.text, &request.ranges);
+            if request.head.hashed_at != 0 {
+                args = args.with_hash(usize::from(request.head.hashed_at), request.head.hash);
+            }
+            if admit == Admit::Check && !self.holds.is_idle() && !self.admits_here(row, args) {
+                self.wait_here(Who::Request(client), row, args);
+                let lane = self.lanes.get_mut(&client).expect("seen above");
+                lane.push_front(request);
+                return;
+            }
+            admit = Admit::Check;
+            self.run_for_peer(request.from, &request.head, row, args);
+        }
+    }
+
+    /// Whether requests of this client wait here.
+    pub(super) fn has_lane(&self, client: ClientId) -> bool {
+        self.lanes.contains_key(&client)
+    }
+
+    /// Runs a peer's request; the reply is written straight into the outbox.
+    #[inline]
+    fn run_for_peer(&mut self, from: ShardId, head: &RequestHead, row: &'static Row, args: Args<'_>) {
+        let mut outbox = std::mem::take(&mut self.outboxes[usize::from(from.0)]);
+        let mark = outbox.begin_reply(head.reply_to);
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(head, row, args, &mut outbox.bytes)));
+        let is_deferred = outcome.unwrap_or_else(|panic| {
+            self.note_panic(row.command.name, &*panic);
+            outbox.bytes.truncate(mark);
+            Reply::new(&mut outbox.bytes, head.proto).error(INTERNAL_ERROR);
+            None
+        });
+        match is_deferred {
+            None => outbox.end_reply(mark),
+            Some(job) => {
+                outbox.cancel_reply(mark, head.reply_to);
+                let caller = Caller { client: head.client, db: head.db };
+                let proto = head.proto;
+                self.jobs.push_back(super::RunningJob { job, to: head.reply_to, origin: from, caller, proto });
+            }
+        }
+        // The handler cannot have written to this outbox: it knows no peers.
+        self.outboxes[usize::from(from.0)] = outbox;
+    }
+
+    #[inline]
+    fn execute_for_peer(
+        &mut self,
+        head: &RequestHead,
+        row: &'static Row,
+        args: Args<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Box<dyn crate::command::Job>> {
+        let caller = Caller { client: head.client, db: head.db };
+        let (handler, proto) = match row.command.handler {
+            Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
+            Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
+            Handler::Any(handler) => {
+                self.any_at_owner(handler, caller, head.proto, out, args);
+                return None;
+            }
+            Handler::Flow(Flow::Watch) => {
+                self.watch_here(caller, args.from(1));
+                Reply::new(out, head.proto).ok();
+                return None;
+            }
+            Handler::Flow(_) | Handler::Conn(_) | Handler::Whole(_) | Handler::Container | Handler::Words => {
+                panic!("'{}' is never sent to a peer", row.command.name)
+            }
+        };
+        debug_assert!(row.shape != KeyShape::Many || self.single_owner(row, args) == Some(self.id));
+        let start = out.len();
+        let mut ctx = Ctx {
+            shard: &mut self.shard,
+            clients: &mut self.clients,
+            server: &self.server,
+            config: &self.config,
+            limits: &self.type_limits,
+            caller,
+            now_ms: self.now_ms,
+            reply: Reply::new(out, proto),
+            job: None,
+        };
+        let outcome = handler(&mut ctx, args);
+        let job = ctx.job.take();
+        if let Err(error) = outcome {
+            out.truncate(start);
+            Reply::new(out, proto).error(error.wire());
+            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+        }
+        job
+    }
+}
+
+impl LaneRequest {
+    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>) -> Self {
+        let (mut text, mut ranges) = (Vec::new(), Vec::new());
+        super::gate::copy_args(args, &mut text, &mut ranges);
+        Self { from, head: *head, text, ranges }
+    }
+}

@@ -1,0 +1,369 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH, and the other commands that change how the dispatcher treats their client.
+//!
+//! EXEC of queued commands whose keys (and watched keys) all live here runs at once; else it is a lend of those keys, or of every
+//! shard if a queued command has no keys of its own.
+
+use skerry_resp::reply::Reply;
+
+use super::loans::LendPlan;
+use super::{Admit, Node, Step};
+use crate::args::Args;
+use crate::client::{Client, Closing, Multi, Parked, Queued, ReplyMode};
+use crate::command::{Caller, Flow, Handler, Merge};
+use crate::commands::{KeyShape, Row, TABLE};
+use crate::error::CommandError;
+use crate::keyspace::Key;
+use crate::lend::holds::Who;
+use crate::message::{HoldMode, ReplyTo};
+use crate::shard::{DbIndex, Shard, ShardId};
+
+impl Node {
+    pub(super) fn run_flow(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        flow: Flow,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
+        match flow {
+            Flow::Multi => {
+                if client.multi.is_some() {
+                    // Redis answers an error and the transaction goes on, unbroken.
+                    self.reply_here(client, |reply| reply.error("ERR MULTI calls can not be nested"));
+                } else {
+                    client.multi = Some(Box::default());
+                    self.reply_here(client, |reply| reply.ok());
+                }
+            }
+            Flow::Exec => return self.run_exec(client, row, args, admit),
+            Flow::Discard => {
+                if client.multi.take().is_none() {
+                    self.refuse(client, CommandError::text("ERR DISCARD without MULTI"));
+                } else {
+                    self.forget_watches(client);
+                    self.reply_here(client, |reply| reply.ok());
+                }
+            }
+            Flow::Watch => {
+                if client.multi.is_some() {
+                    self.reply_here(client, |reply| reply.error("ERR WATCH inside MULTI is not allowed"));
+                } else {
+                    return self.run_watch(client, row, args);
+                }
+            }
+            Flow::Unwatch => {
+                self.forget_watches(client);
+                self.reply_here(client, |reply| reply.ok());
+            }
+            Flow::Quit => {
+                self.reply_here(client, |reply| reply.ok());
+                client.closing = Closing::AfterReplies;
+            }
+            Flow::Reset => {
+                client.multi = None;
+                self.forget_watches(client);
+                client.db = DbIndex(0);
+                client.proto = skerry_resp::reply::Proto::Resp2;
+                client.reply_mode = ReplyMode::On;
+                client.is_no_evict = false;
+                client.is_no_touch = false;
+                client.name.clear();
+                client.is_authenticated = self.config.requirepass.is_empty();
+                self.reply_here(client, |reply| reply.simple("RESET"));
+            }
+        }
+        Step::Done
+    }
+
+    fn forget_watches(&mut self, client: &mut Client) {
+        let mask = std::mem::take(&mut client.watch_mask);
+        client.watched.clear();
+        if mask != 0 {
+            self.end_watches(client.id, mask);
+        }
+    }
+
+    /// WATCH: a part on every owner of a key.
+    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>) -> Step {
+        let mut mask = 0u64;
+        for key in args.from(1) {
+            mask |= 1 << self.server.shard_of(key).0;
+        }
+        if let Some(step) = self.may_gather(client, row, mask) {
+            return step;
+        }
+        client.watch_mask |= mask;
+        client.watched.extend(args.from(1).map(Box::from));
+        let caller = Caller { client: client.id, db: client.db };
+        let own = 1u64 << self.id.0;
+        if mask & own != 0 {
+            self.watch_here(caller, args.from(1));
+        }
+        if mask & !own == 0 {
+            self.reply_here(client, |reply| reply.ok());
+            return Step::Done;
+        }
+        let peers = (mask & !own).count_ones() as usize;
+        let id = self.open_gather(client, args, Merge::AllSucceeded, peers);
+        for shard in 0..self.n_shards() {
+            if mask & !own & (1 << shard) != 0 {
+                self.push_request(ShardId(shard as u8), ReplyTo::Gather { id }, client, row, args);
+            }
+        }
+        Step::Done
+    }
+
+    /// Registers the watches of this shard's keys among `keys`.
+    pub(super) fn watch_here<'a>(&mut self, caller: Caller, keys: impl Iterator<Item = &'a [u8]>) {
+        for bytes in keys {
+            if self.server.shard_of(bytes) == self.id {
+                let key = Key { bytes, hash: self.server.hash_key(bytes) };
+                self.shard.watch(caller.client, caller.db, key, self.now_ms);
+            }
+        }
+    }
+
+    fn run_exec(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>, admit: Admit) -> Step {
+        let Some(multi) = client.multi.as_ref() else {
+            self.refuse(client, CommandError::text("ERR EXEC without MULTI"));
+            return Step::Done;
+        };
+        if multi.is_broken {
+            client.multi = None;
+            self.forget_watches(client);
+            self.reply_here(client, |reply| {
+                reply.error("EXECABORT Transaction discarded because of previous errors.");
+            });
+            return Step::Done;
+        }
+        if self.n_shards() == 1 {
+            let multi = client.multi.take().expect("seen above");
+            self.exec_here(client, *multi);
+            return Step::Done;
+        }
+        let multi = client.multi.take().expect("seen above");
+        let is_whole = multi.queue.iter().any(|queued| {
+            matches!(queued.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_))
+        });
+        let watched = std::mem::take(&mut client.watched);
+        let mut keys: Vec<&[u8]> = watched.iter().map(|key| &**key).collect();
+        for queued in &multi.queue {
+            keys.extend(Self::keys_of(TABLE.row(queued.row), queued.args()));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let is_local = !is_whole && keys.iter().all(|key| self.server.shard_of(key) == self.id);
+        if is_local {
+            let may_go = self.may_go(client, row, 1 << self.id.0) && client.n_unanswered_writes == 0;
+            let admits = admit == Admit::First || self.holds.admits(HoldMode::Exclusive, keys.iter().copied());
+            if may_go && admits {
+                drop(keys);
+                self.exec_here(client, *multi);
+                return Step::Done;
+            }
+            if may_go {
+                self.holds.wait(Who::Request(client.id), HoldMode::Exclusive, keys.iter().copied());
+            }
+            client.parked = if may_go { Parked::Hold } else { Parked::Order };
+            drop(keys);
+            client.watched = watched;
+            client.multi = Some(multi);
+            return Step::Parked;
+        }
+        if !self.may_lend(client, row, &keys) {
+            client.parked = Parked::Order;
+            drop(keys);
+            client.watched = watched;
+            client.multi = Some(multi);
+            return Step::Parked;
+        }
+        self.exec_by_lend(client, row, args, multi, watched, is_whole)
+    }
+
+    fn exec_by_lend(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        args: Args<'_>,
+        multi: Box<Multi>,
+        watched: Vec<Box<[u8]>>,
+        is_whole: bool,
+    ) -> Step {
+        // The keys are named by the queue, which moves into the lend: they are copied.
+        let mut names: Vec<Box<[u8]>> = watched.clone();
+        for queued in &multi.queue {
+            names.extend(Self::keys_of(TABLE.row(queued.row), queued.args()).into_iter().map(Box::from));
+        }
+        names.sort_unstable();
+        names.dedup();
+        let keys: Vec<&[u8]> = names.iter().map(|key| &**key).collect();
+        let mode = if is_whole { HoldMode::Whole } else { HoldMode::Exclusive };
+        let short_of_credit = (0..self.n_shards()).any(|shard| {
+            shard != usize::from(self.id.0)
+                && (is_whole || keys.iter().any(|key| usize::from(self.server.shard_of(key).0) == shard))
+                && self.credit[shard] == 0
+        });
+        if short_of_credit {
+            for shard in 0..self.n_shards() {
+                self.credit_waiters[shard].push(client.id);
+            }
+            client.parked = Parked::Credit;
+            client.watched = watched;
+            client.multi = Some(multi);
+            return Step::Parked;
+        }
+        let watch_mask = std::mem::take(&mut client.watch_mask);
+        self.lend(client, LendPlan { row, args, multi: Some(multi), mode, keys, watch_mask })
+    }
+
+    /// EXEC with everything on this shard.
+    fn exec_here(&mut self, client: &mut Box<Client>, multi: Multi) {
+        client.watched.clear();
+        let mask = std::mem::take(&mut client.watch_mask);
+        let is_touched = mask != 0 && self.unwatch_here(client.id);
+        let mut out = Vec::new();
+        if is_touched {
+            Reply::new(&mut out, client.proto).null_array();
+        } else {
+            self.run_queue(client, multi, &mut out);
+        }
+        self.push_reply(client, &out);
+    }
+
+    /// Runs the queued commands on this shard's keyspace (and the guests in it).
+    pub(super) fn run_queue(&mut self, client: &mut Box<Client>, multi: Multi, out: &mut Vec<u8>) {
+        Reply::new(out, client.proto).array(multi.queue.len());
+        for queued in &multi.queue {
+            self.run_queued(client, queued, &mut [], out);
+        }
+    }
+
+    /// Runs the queued commands with every shard at hand.
+    pub(super) fn run_queue_on_all(
+        &mut self,
+        client: &mut Box<Client>,
+        multi: Multi,
+        shards: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
+        Reply::new(out, client.proto).array(multi.queue.len());
+        for queued in &multi.queue {
+            self.run_queued(client, queued, shards, out);
+        }
+    }
+
+    /// One queued command: `others` are the other shards if the whole of them is here.
+    fn run_queued(
+        &mut self,
+        client: &mut Box<Client>,
+        queued: &Queued,
+        others: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
+        let row = TABLE.row(queued.row);
+        let args = queued.args();
+        let caller = Caller { client: client.id, db: client.db };
+        let proto = client.proto;
+        client.last_command = Some(queued.command);
+        match queued.command.handler {
+            Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
+            Handler::Any(handler) => {
+                self.with_keys_here(row, args, others, |node| node.any_at_owner(handler, caller, proto, out, args));
+            }
+            Handler::Shard(handler) => {
+                self.with_keys_here(row, args, others, |node| node.shard_into(handler, caller, proto, out, args));
+            }
+            Handler::Cursor(handler) => {
+                let shard = crate::commands::generic::shard_of_cursor(args, self.n_shards());
+                self.with_shard(shard, others, |node| node.shard_into(handler, caller, proto, out, args));
+            }
+            Handler::Whole(handler) => {
+                let mut shards: Vec<&mut Box<Shard>> = others.iter_mut().map(|(_, shard)| shard).collect();
+                self.on_all_shards(&mut shards, handler, caller, proto, out, args);
+            }
+            Handler::Split(handler, merge) => {
+                let part_proto = super::gather::part_proto(merge, proto);
+                let mut parts = Vec::new();
+                for shard in 0..self.n_shards() {
+                    let mut part = Vec::new();
+                    self.with_shard(ShardId(shard as u8), others, |node| {
+                        node.shard_into(handler, caller, part_proto, &mut part, args);
+                    });
+                    parts.push(part);
+                }
+                let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+                self.merge_into(client, merge, &parts, args, out);
+            }
+            Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
+            Handler::Flow(_) | Handler::Container | Handler::Words => {
+                Reply::new(out, proto).error(format!("ERR '{}' cannot run in a transaction", row.command.name));
+            }
+        }
+    }
+
+    /// Runs with shard `id` in the place of the own one.
+    fn with_shard(&mut self, id: ShardId, others: &mut [(ShardId, Box<Shard>)], run: impl FnOnce(&mut Self)) {
+        let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == id) else {
+            run(self);
+            return;
+        };
+        std::mem::swap(&mut self.shard, other);
+        run(self);
+        let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == id) else { return };
+        std::mem::swap(&mut self.shard, other);
+    }
+
+    /// Runs with all keys of the command in the shard in place: one owner's shard, or the own one with the others' entries in it.
+    fn with_keys_here(
+        &mut self,
+        row: &Row,
+        args: Args<'_>,
+        others: &mut [(ShardId, Box<Shard>)],
+        run: impl FnOnce(&mut Self),
+    ) {
+        if others.is_empty() || row.shape == KeyShape::None {
+            run(self);
+            return;
+        }
+        if let Some(owner) = self.single_owner(row, args) {
+            self.with_shard(owner, others, run);
+            return;
+        }
+        let names: Vec<Box<[u8]>> = Self::keys_of(row, args).into_iter().map(Box::from).collect();
+        self.move_keys(&names, others, Direction::Here);
+        run(self);
+        self.move_keys(&names, others, Direction::Home);
+    }
+
+    /// Moves the entries of `names` between the shards at hand and the own one.
+    fn move_keys(&mut self, names: &[Box<[u8]>], others: &mut [(ShardId, Box<Shard>)], direction: Direction) {
+        for name in names {
+            let owner = self.server.shard_of(name);
+            let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == owner) else { continue };
+            let key = Key { bytes: name, hash: self.server.hash_key(name) };
+            for db in 0..other.n_databases() {
+                let db = DbIndex(db as u16);
+                let (from, to) = match direction {
+                    Direction::Here => (&mut *other, &mut self.shard),
+                    Direction::Home => (&mut self.shard, &mut *other),
+                };
+                if let Some(entry) = from.keyspace(db).remove(&key) {
+                    to.keyspace(db).adopt(key.hash, entry);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Here,
+    Home,
+}
+
+impl Queued {
+    fn args(&self) -> Args<'_> {
+        Args::new(&self.text, &self.ranges)
+    }
+}

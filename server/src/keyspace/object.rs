@@ -1,0 +1,149 @@
+//! The forms a value takes: [`NewValue`] on its way in, [`Object`] where it lives outside its entry, [`View`] when read.
+//!
+//! A new type of value is a variant of `Object`, one of `View`, and an arm in each of the few matches below.
+
+use bytes::Bytes;
+
+use super::entry::Alias;
+use crate::types::{Hash, List, Set};
+use crate::vector::VectorValue;
+
+/// A longer string value lives outside the entry.
+pub const INLINE_BYTES: usize = 16 * 1024;
+
+/// A value that is not a short string, behind one pointer. 16 bytes.
+pub enum Object {
+    /// A string of more than [`INLINE_BYTES`], shared with the sockets that still send it.
+    Shared(Box<Bytes>),
+    List(Box<List>),
+    Set(Box<Set>),
+    Hash(Box<Hash>),
+    Vector(Box<VectorValue>),
+    /// The value of an entry of another shard, lent for reading.
+    Alias(Alias),
+}
+
+const _: () = assert!(size_of::<Object>() == 16 && align_of::<Object>() == 8);
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Object>(); // Entries, which own objects, travel between shards.
+};
+
+impl Object {
+    /// Frees about `budget` elements; true when the rest costs nothing to drop.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        match self {
+            Object::Shared(_) => true,
+            Object::List(list) => list.free_slice(budget),
+            Object::Set(set) => set.free_slice(budget),
+            Object::Hash(hash) => hash.free_slice(budget),
+            Object::Vector(vector) => vector.free_slice(budget),
+            Object::Alias(_) => true,
+        }
+    }
+
+    /// Bytes allocated below the entry. A shared string counts in full.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Object::Shared(bytes) => size_of::<Bytes>() + bytes.len(),
+            Object::List(list) => size_of::<List>() + list.memory_bytes(),
+            Object::Set(set) => size_of::<Set>() + set.memory_bytes(),
+            Object::Hash(hash) => size_of::<Hash>() + hash.memory_bytes(),
+            Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
+            Object::Alias(_) => 0,
+        }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        match self {
+            Object::Shared(bytes) => View::Shared(bytes),
+            Object::List(list) => View::List(list),
+            Object::Set(set) => View::Set(set),
+            Object::Hash(hash) => View::Hash(hash),
+            Object::Vector(vector) => View::Vector(vector),
+            Object::Alias(alias) => alias.target().view(),
+        }
+    }
+}
+
+/// What a key holds.
+#[derive(Clone, Copy)]
+pub enum View<'a> {
+    /// A string that is a canonical integer (`OBJECT ENCODING` int).
+    Int(i64),
+    /// A string of at most [`INLINE_BYTES`].
+    Str(&'a [u8]),
+    /// A longer string, to be shared instead of copied.
+    Shared(&'a Bytes),
+    List(&'a List),
+    Set(&'a Set),
+    Hash(&'a Hash),
+    Vector(&'a VectorValue),
+    /// The value is away: another shard works on it.
+    Lent,
+}
+
+/// A value on its way into an entry.
+pub enum NewValue<'a> {
+    /// A string, copied as it is; [`NewValue::of_bytes`] tells integers apart.
+    Str(&'a [u8]),
+    Int(i64),
+    /// A string of more than [`INLINE_BYTES`] that the caller owns already (a shorter one is copied).
+    Shared(Bytes),
+    Object(Object),
+}
+
+impl<'a> NewValue<'a> {
+    /// A string as Redis stores it: as an integer if it is the canonical decimal form of an i64.
+    #[inline]
+    pub fn of_bytes(bytes: &'a [u8]) -> NewValue<'a> {
+        canonical_int(bytes).map_or(NewValue::Str(bytes), NewValue::Int)
+    }
+}
+
+/// The integer of which `bytes` is the one canonical decimal form (no sign but a leading minus, no leading zeros).
+#[inline]
+pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
+    if bytes.len() > 20 {
+        return None;
+    }
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] => {}
+        _ => return None,
+    }
+    digits.iter().try_fold(0_i64, |value, digit| {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        let shifted = value.checked_mul(10).filter(|_| digit < 10)?;
+        if negative { shifted.checked_sub(digit) } else { shifted.checked_add(digit) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn integers_are_those_that_print_alike(text in prop_oneof!["-?[0-9]{0,21}", "[ +0-9a-]{0,4}", any::<i64>().prop_map(|i| i.to_string())]) {
+            let expected = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
+            prop_assert_eq!(canonical_int(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn extreme_integers() {
+        for value in [i64::MIN, i64::MAX, 0, -1, 10] {
+            assert_eq!(canonical_int(value.to_string().as_bytes()), Some(value));
+        }
+        for text in ["9223372036854775808", "-9223372036854775809", "-0", "", "-", "00"] {
+            assert_eq!(canonical_int(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The owner's side of a lend: which keys of this shard are held, and who waits for them.
+//!
+//! ```text
+//!   key ──► KeyHold { exclusive | shared n, queue: [waiter, waiter, ...] }      one queue per key, first in first out
+//!   waiter = a request (of one client) or a lend in its ordered round; it waits as a whole and holds nothing meanwhile
+//!   gate   = a whole-shard lend waits or holds: every newcomer queues here, in order
+//! ```
+//!
+//! Invariants: a waiter is granted when it is at the front of all its keys' queues and no hold conflicts; a newcomer that finds a
+//! conflicting hold *or any waiter* on one of its keys queues behind it (no overtaking, no starvation); a key with no hold and no
+//! waiter has no entry, so an uncontended shard pays one branch (`is_idle`). Keys are held by name, over all databases: MOVE and
+//! COPY DB need no second rule. Knows no keyspace, message or client buffer.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::client::ClientId;
+use crate::message::{HoldMode, LendId};
+use crate::shard::ShardId;
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// The next request of a client: of this worker's, or the head of its lane here.
+    Request(ClientId),
+    Lend(ShardId, LendId),
+}
+
+type WaiterId = usize;
+
+#[derive(Default)]
+struct KeyHold {
+    is_exclusive: bool,
+    n_shared: u32,
+    queue: VecDeque<WaiterId>,
+}
+
+impl KeyHold {
+    fn admits(&self, mode: HoldMode) -> bool {
+        !self.is_exclusive && (mode == HoldMode::Shared || self.n_shared == 0)
+    }
+
+    fn is_free(&self) -> bool {
+        !self.is_exclusive && self.n_shared == 0 && self.queue.is_empty()
+    }
+}
+
+struct Waiter {
+    who: Who,
+    mode: HoldMode,
+    keys: Vec<Box<[u8]>>,
+}
+
+/// A newcomer behind the gate.
+struct Gated {
+    who: Who,
+    mode: HoldMode,
+}
+
+/// All holds of one shard.
+#[derive(Default)]
+pub struct Holds {
+    keys: HashMap<Box<[u8]>, KeyHold>,
+    waiters: Vec<Option<Waiter>>,
+    free_waiters: Vec<WaiterId>,
+    /// The lend that has the whole shard.
+    whole: Option<(ShardId, LendId)>,
+    gate: VecDeque<Gated>,
+    n_held: usize,
+    /// Waits so far, for INFO and the simulation.
+    pub n_waits: u64,
+}
+
+/// The answer to a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Granted,
+    /// Only for a first try.
+    Refused,
+    /// Queued; `release` will name it.
+    Waits,
+}
+
+/// What `release` sets free, in the order in which it must be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// Run this client's waiting request now, past the check.
+    Request(ClientId),
+    /// The lend holds its keys now.
+    Lend(ShardId, LendId),
+    /// The gate is open for this one: admit it again, as a newcomer.
+    Readmit(Who),
+}
+
+impl Holds {
+    /// Nothing is held and nobody waits.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.keys.is_empty() && self.whole.is_none() && self.gate.is_empty()
+    }
+
+    /// Whether a request without keys (a part of DBSIZE, KEYS, SCAN) may run: only a whole-shard lend stops it.
+    pub fn admits_keyless(&self) -> bool {
+        self.whole.is_none() && self.gate.is_empty()
+    }
+
+    /// Makes a keyless request wait behind the gate.
+    pub fn wait_at_gate(&mut self, who: Who) {
+        self.n_waits += 1;
+        self.gate.push_back(Gated { who, mode: HoldMode::Shared });
+    }
+
+    /// Whether a request on `keys` may run now. It holds nothing: it runs at once.
+    pub fn admits<'a>(&self, mode: HoldMode, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.admits_keyless()
+            && keys.all(|key| {
+                self.keys.get(key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode))
+            })
+    }
+
+    /// Queues a request that `admits` has refused.
+    pub fn wait<'a>(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) {
+        if !self.admits_keyless() {
+            self.wait_at_gate(who);
+            return;
+        }
+        self.enqueue(who, mode, keys);
+    }
+
+    /// A lend asks for `keys`. `Try` never waits.
+    pub fn ask<'a>(
+        &mut self,
+        who: (ShardId, LendId),
+        mode: HoldMode,
+        may_wait: bool,
+        keys: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Admission {
+        if self.admits(mode, keys.clone()) && (mode != HoldMode::Whole || self.keys.is_empty()) {
+            if mode == HoldMode::Whole {
+                self.whole = Some(who);
+            } else {
+                for key in keys {
+                    self.hold(key, mode);
+                }
+            }
+            return Admission::Granted;
+        }
+        if !may_wait {
+            return Admission::Refused;
+        }
+        let lend = Who::Lend(who.0, who.1);
+        if mode == HoldMode::Whole || !self.admits_keyless() {
+            self.n_waits += 1;
+            self.gate.push_back(Gated { who: lend, mode });
+        } else {
+            self.enqueue(lend, mode, keys);
+        }
+        Admission::Waits
+    }
+
+    fn hold(&mut self, key: &[u8], mode: HoldMode) {
+        let hold = self.keys.entry_ref(key).or_default();
+        match mode {
+            HoldMode::Shared => hold.n_shared += 1,
+            HoldMode::Exclusive | HoldMode::Whole => hold.is_exclusive = true,
+        }
+        self.n_held += 1;
+    }
+
+    fn enqueue<'a>(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) {
+        self.n_waits += 1;
+        let mut names: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+        names.sort_unstable();
+        names.dedup();
+        let id = self.free_waiters.pop().unwrap_or_else(|| {
+            self.waiters.push(None);
+            self.waiters.len() - 1
+        });
+        for name in &names {
+            self.keys.entry_ref(&**name).or_default().queue.push_back(id);
+        }
+        self.waiters[id] = Some(Waiter { who, mode, keys: names });
+    }
+
+    /// A lend gives `keys` back. Those set free are appended to `freed`.
+    pub fn release<'a>(
+        &mut self,
+        mode: HoldMode,
+        keys: impl Iterator<Item = &'a [u8]>,
+        freed: &mut Vec<Freed>,
+    ) {
+        if mode == HoldMode::Whole {
+            self.whole = None;
+        } else {
+            let mut touched = Vec::new();
+            for key in keys {
+                let Some(hold) = self.keys.get_mut(key) else {
+                    debug_assert!(false, "a key is given back that nobody holds");
+                    continue;
+                };
+                match mode {
+                    HoldMode::Shared => hold.n_shared -= 1,
+                    HoldMode::Exclusive | HoldMode::Whole => hold.is_exclusive = false,
+                }
+                self.n_held -= 1;
+                if hold.queue.is_empty() {
+                    if hold.is_free() {
+                        self.keys.remove(key);
+                    }
+                } else {
+                    touched.push(Box::from(key));
+                }
+            }
+            self.grant_waiters(touched, freed);
+        }
+        self.open_gate(freed);
+    }
+
+    /// Grants what has come to the front of all its queues, from the keys in `work` on.
+    fn grant_waiters(&mut self, mut work: Vec<Box<[u8]>>, freed: &mut Vec<Freed>) {
+        while let Some(key) = work.pop() {
+            let Some(hold) = self.keys.get(&key) else { continue };
+            let Some(&id) = hold.queue.front() else {
+                if hold.is_free() {
+                    self.keys.remove(&key);
+                }
+                continue;
+            };
+            let waiter = self.waiters[id].as_ref().expect("a queued waiter exists");
+            let may_run = waiter.keys.iter().all(|key| {
+                let hold = &self.keys[key];
+                hold.queue.front() == Some(&id) && hold.admits(waiter.mode)
+            });
+            if !may_run {
+                continue;
+            }
+            let waiter = self.waiters[id].take().expect("a queued waiter exists");
+            self.free_waiters.push(id);
+            for key in &waiter.keys {
+                self.keys.get_mut(key).expect("a waited-for key has an entry").queue.pop_front();
+            }
+            match waiter.who {
+                Who::Request(client) => freed.push(Freed::Request(client)),
+                Who::Lend(shard, lend) => {
+                    for key in &waiter.keys {
+                        self.hold(key, waiter.mode);
+                    }
+                    freed.push(Freed::Lend(shard, lend));
+                }
+            }
+            work.extend(waiter.keys);
+        }
+    }
+
+    fn open_gate(&mut self, freed: &mut Vec<Freed>) {
+        if self.whole.is_some() {
+            return;
+        }
+        while let Some(front) = self.gate.front() {
+            if front.mode == HoldMode::Whole {
+                if self.keys.is_empty()
+                    && let Who::Lend(shard, lend) = front.who
+                {
+                    self.whole = Some((shard, lend));
+                    self.gate.pop_front();
+                    freed.push(Freed::Lend(shard, lend));
+                }
+                return;
+            }
+            let gated = self.gate.pop_front().expect("the front was just seen");
+            freed.push(Freed::Readmit(gated.who));
+            // One at a time: the readmitted one may take holds that a following whole-shard lend has to wait for.
+            return;
+        }
+    }
+
+    /// Goes on opening the gate after a readmitted newcomer was handled.
+    pub fn reopen_gate(&mut self, freed: &mut Vec<Freed>) {
+        self.open_gate(freed);
+    }
+
+    /// Forgets a waiting request of a client that is gone. Holds of lends are never forgotten: they complete.
+    pub fn forget(&mut self, client: ClientId, freed: &mut Vec<Freed>) {
+        self.gate.retain(|gated| gated.who != Who::Request(client));
+        let gone: Vec<WaiterId> = (0..self.waiters.len())
+            .filter(|&id| self.waiters[id].as_ref().is_some_and(|w| w.who == Who::Request(client)))
+            .collect();
+        for id in gone {
+            let waiter = self.waiters[id].take().expect("found just now");
+            self.free_waiters.push(id);
+            for key in &waiter.keys {
+                self.keys.get_mut(key).expect("a waited-for key has an entry").queue.retain(|&w| w != id);
+            }
+            self.grant_waiters(waiter.keys, freed);
+        }
+        self.open_gate(freed);
+    }
+
+    /// Keys held now.
+    pub fn n_held(&self) -> usize {
+        self.n_held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &[u8] = b"a";
+    const B: &[u8] = b"b";
+
+    fn lend(n: u64) -> (ShardId, LendId) {
+        (ShardId(0), LendId(n))
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_and_nobody_overtakes() {
+        let mut holds = Holds::default();
+        let client = ClientId(1);
+        assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A, B].into_iter()), Admission::Granted);
+        assert!(!holds.admits(HoldMode::Shared, [A].into_iter()));
+        holds.wait(Who::Request(client), HoldMode::Shared, [A].into_iter());
+        assert_eq!(holds.ask(lend(2), HoldMode::Exclusive, false, [A].into_iter()), Admission::Refused);
+        assert_eq!(holds.ask(lend(3), HoldMode::Exclusive, true, [A, B].into_iter()), Admission::Waits);
+        let mut freed = Vec::new();
+        holds.release(HoldMode::Exclusive, [A, B].into_iter(), &mut freed);
+        assert_eq!(freed, [Freed::Request(client), Freed::Lend(ShardId(0), LendId(3))]);
+        freed.clear();
+        holds.release(HoldMode::Exclusive, [A, B].into_iter(), &mut freed);
+        assert!(freed.is_empty() && holds.is_idle());
+    }
+
+    #[test]
+    fn shared_holds_stand_side_by_side() {
+        let mut holds = Holds::default();
+        for n in 0..3 {
+            assert_eq!(holds.ask(lend(n), HoldMode::Shared, false, [A].into_iter()), Admission::Granted);
+        }
+        assert!(holds.admits(HoldMode::Shared, [A].into_iter()));
+        assert!(!holds.admits(HoldMode::Exclusive, [A].into_iter()));
+        holds.wait(Who::Request(ClientId(5)), HoldMode::Exclusive, [A].into_iter());
+        // A reader that comes after a waiting writer queues behind it.
+        assert!(!holds.admits(HoldMode::Shared, [A].into_iter()));
+        let mut freed = Vec::new();
+        for n in 0..3 {
+            assert!(freed.is_empty(), "still {} readers", 3 - n);
+            holds.release(HoldMode::Shared, [A].into_iter(), &mut freed);
+        }
+        assert_eq!(freed, [Freed::Request(ClientId(5))]);
+        assert!(holds.is_idle());
+    }
+
+    #[test]
+    fn a_whole_shard_lend_waits_for_keys_and_stops_newcomers() {
+        let mut holds = Holds::default();
+        assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A].into_iter()), Admission::Granted);
+        let none = || std::iter::empty::<&[u8]>();
+        assert_eq!(holds.ask(lend(2), HoldMode::Whole, false, none()), Admission::Refused);
+        assert_eq!(holds.ask(lend(2), HoldMode::Whole, true, none()), Admission::Waits);
+        assert!(!holds.admits(HoldMode::Shared, [B].into_iter()) && !holds.admits_keyless());
+        holds.wait(Who::Request(ClientId(7)), HoldMode::Shared, [B].into_iter());
+        let mut freed = Vec::new();
+        holds.release(HoldMode::Exclusive, [A].into_iter(), &mut freed);
+        assert_eq!(freed, [Freed::Lend(ShardId(0), LendId(2))]);
+        freed.clear();
+        holds.release(HoldMode::Whole, none(), &mut freed);
+        assert_eq!(freed, [Freed::Readmit(Who::Request(ClientId(7)))]);
+        assert!(holds.is_idle());
+    }
+
+    #[test]
+    fn a_waiter_that_goes_away_lets_the_next_one_through() {
+        let mut holds = Holds::default();
+        assert_eq!(holds.ask(lend(1), HoldMode::Shared, false, [A].into_iter()), Admission::Granted);
+        holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
+        holds.wait(Who::Request(ClientId(2)), HoldMode::Shared, [A].into_iter());
+        let mut freed = Vec::new();
+        holds.forget(ClientId(1), &mut freed);
+        assert_eq!(freed, [Freed::Request(ClientId(2))]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Listening sockets: TCP and Unix, with Redis's socket options; accepts in batches and applies maxclients and protected mode.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream, UnixListener};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::config::Config;
+use crate::server::Server;
+use crate::worker::{Arrival, Stream};
+
+/// Connections accepted per event; the rest come with the next turn.
+const ACCEPTS_PER_EVENT: usize = 1000;
+
+const PROTECTED: &str = "-DENIED Skerry is running in protected mode because protected mode is enabled and no password is set for \
+the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
+computers, you may adopt one of the following solutions: 1) Disable protected mode by sending the command 'CONFIG SET protected-mode \
+no' from the loopback interface. 2) Set 'protected-mode no' in the configuration file and restart. 3) Start the server with \
+'--protected-mode no'. 4) Set a password for the default user (requirepass). NOTE: You only need to do one of the above things.\r\n";
+const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// All listening sockets of the server.
+pub struct Listeners {
+    listeners: Vec<Listener>,
+    unix_path: Option<String>,
+}
+
+impl Listeners {
+    /// Binds every configured address. An address written with a leading `-` may be missing.
+    pub fn bind(config: &Config) -> Result<Self, String> {
+        let mut listeners = Vec::new();
+        if config.port != 0 {
+            for address in &config.bind.0 {
+                let address = String::from_utf8_lossy(address);
+                let (name, is_optional) = match address.strip_prefix('-') {
+                    Some(name) => (name, true),
+                    None => (&*address, false),
+                };
+                match bind_tcp(name, config.port as u16, config.tcp_backlog as i32) {
+                    Ok(listener) => listeners.push(Listener::Tcp(listener)),
+                    Err(error) if is_optional && error.kind() != ErrorKind::AddrInUse => {}
+                    Err(error) => {
+                        return Err(format!("Could not create server TCP listening socket {name}:{}: {error}", config.port));
+                    }
+                }
+            }
+            if listeners.is_empty() {
+                return Err(format!("Failed listening on port {} (tcp), aborting.", config.port));
+            }
+        }
+        let mut unix_path = None;
+        if !config.unixsocket.is_empty() {
+            listeners.push(Listener::Unix(bind_unix(config).map_err(|error| {
+                format!("Failed opening Unix socket: bind: {}: {error}", String::from_utf8_lossy(&config.unixsocket))
+            })?));
+            unix_path = Some(String::from_utf8_lossy(&config.unixsocket).into_owned());
+        }
+        if listeners.is_empty() {
+            return Err("Configured to not listen anywhere, exiting.".to_owned());
+        }
+        Ok(Self { listeners, unix_path })
+    }
+
+    pub fn register(&mut self, registry: &Registry, first: usize) {
+        for (at, listener) in self.listeners.iter_mut().enumerate() {
+            let token = Token(first + at);
+            let registered = match listener {
+                Listener::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+                Listener::Unix(listener) => registry.register(listener, token, Interest::READABLE),
+            };
+            registered.expect("a fresh socket can be polled");
+        }
+    }
+
+    /// Accepts what waits at listener `at`.
+    pub fn accept(&mut self, at: usize, config: &Config, server: &Server) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        let Some(listener) = self.listeners.get(at) else { return arrivals };
+        while arrivals.len() < ACCEPTS_PER_EVENT {
+            let accepted = match listener {
+                Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| tcp_arrival(stream, peer, config)),
+                Listener::Unix(listener) => listener.accept().map(|(stream, _)| Arrival {
+                    stream: Stream::Unix(stream),
+                    address: format!("{}:0", String::from_utf8_lossy(&config.unixsocket)),
+                    local_address: format!("{}:0", String::from_utf8_lossy(&config.unixsocket)),
+                    is_refused: None,
+                }),
+            };
+            match accepted {
+                Ok(mut arrival) => {
+                    server.connections_received.fetch_add(1, Ordering::Relaxed);
+                    let n = server.n_clients.fetch_add(1, Ordering::Relaxed) + 1;
+                    if n > u64::from(config.maxclients) {
+                        server.connections_rejected.fetch_add(1, Ordering::Relaxed);
+                        arrival.is_refused = Some(TOO_MANY);
+                    }
+                    arrivals.push(arrival);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // The connection was reset before it was accepted, or the call was interrupted: the next one, please.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) => {
+                    crate::log::warning(&format!("Accepting client connection: {error}"));
+                    break;
+                }
+            }
+        }
+        arrivals
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        if let Some(path) = &self.unix_path {
+            // Gone already: nothing to do.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn bind_tcp(name: &str, port: u16, backlog: i32) -> std::io::Result<TcpListener> {
+    let ip: IpAddr = match name {
+        "*" => IpAddr::from([0, 0, 0, 0]),
+        "::*" => IpAddr::from([0u16; 8]),
+        name => name.parse().or_else(|_| resolve(name))?,
+    };
+    let socket = Socket::new(Domain::for_address(SocketAddr::new(ip, port)), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if ip.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&SocketAddr::new(ip, port).into())?;
+    socket.listen(backlog)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+fn resolve(name: &str) -> std::io::Result<IpAddr> {
+    use std::net::ToSocketAddrs;
+    (name, 0u16)
+        .to_socket_addrs()?
+        .next()
+        .map(|address| address.ip())
+        .ok_or_else(|| std::io::Error::new(ErrorKind::AddrNotAvailable, "the name has no address"))
+}
+
+fn bind_unix(config: &Config) -> std::io::Result<UnixListener> {
+    // A socket left by an earlier run.
+    let path = String::from_utf8_lossy(&config.unixsocket).into_owned();
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    if config.unixsocketperm != 0 {
+        fs::set_permissions(&path, fs::Permissions::from_mode(config.unixsocketperm))?;
+    }
+    Ok(listener)
+}
+
+fn tcp_arrival(stream: TcpStream, peer: SocketAddr, config: &Config) -> Arrival {
+    let socket = SockRef::from(&stream);
+    // Neither failing is a reason to refuse the client.
+    let _ = socket.set_tcp_nodelay(true);
+    if config.tcp_keepalive > 0 {
+        let idle = Duration::from_secs(u64::from(config.tcp_keepalive));
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3);
+        let _ = socket.set_tcp_keepalive(&keepalive);
+    }
+    let is_loopback = peer.ip().is_loopback() || matches!(peer.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()));
+    let is_refused = config.protected_mode && config.requirepass.is_empty() && !is_loopback;
+    let local_address = stream.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
+    Arrival {
+        address: peer.to_string(),
+        local_address,
+        stream: Stream::Tcp(stream),
+        is_refused: is_refused.then_some(PROTECTED),
+    }
+}

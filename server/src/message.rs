@@ -1,0 +1,522 @@
+//! What workers send each other: batches of messages, one batch per turn and peer.
+//!
+//! ```text
+//!   Batch.bytes    | kind | fixed fields | payload | kind | ...        (little endian)
+//!   Batch.entries  lent values, in the order in which the messages name them (a pointer each)
+//!   Batch.shards   whole shards on loan
+//! ```
+//!
+//! A request is copied once, into `bytes`; its arguments are then ranges of that buffer on the other side. Buffers go back to their
+//! sender and are used again: no allocation per request. Messages are made and read by this process only, so a malformed one is a
+//! bug (panic), not an input error.
+
+use skerry_resp::reply::Proto;
+use skerry_resp::request::ArgRange;
+
+use crate::client::ClientId;
+use crate::keyspace::Entry;
+use crate::shard::{DbIndex, Shard};
+
+/// A bundle for one peer.
+#[derive(Default)]
+pub struct Batch {
+    pub bytes: Vec<u8>,
+    pub entries: Vec<Entry>,
+    pub shards: Vec<Box<Shard>>,
+    /// Messages in `bytes`.
+    pub n_messages: u32,
+}
+
+impl Batch {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Empties the batch and keeps its buffer, unless that has grown big.
+    pub fn recycle(&mut self) {
+        self.bytes.clear();
+        self.n_messages = 0;
+        if self.bytes.capacity() > KEPT_BATCH {
+            self.bytes = Vec::new();
+        }
+        debug_assert!(self.entries.is_empty() && self.shards.is_empty());
+    }
+}
+
+/// A batch buffer bigger than this is freed instead of used again.
+const KEPT_BATCH: usize = 1 << 20;
+
+/// A lend: the coordinator's number for it, unique per coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LendId(pub u64);
+
+/// What a lend asks of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldMode {
+    /// Read-only: nobody may change the keys.
+    Shared,
+    /// Nobody else may see the keys.
+    Exclusive,
+    /// The whole shard.
+    Whole,
+}
+
+/// First try (refused rather than made to wait) or ordered wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    Try,
+    Wait,
+}
+
+/// Where the answer to a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyTo {
+    /// A client's pending slot.
+    Slot { client: ClientId, sequence: u32 },
+    /// A part of a gathering (`Split`, WATCH).
+    Gather { id: u32 },
+}
+
+/// A request for another shard. Arguments follow as lengths and bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead {
+    pub reply_to: ReplyTo,
+    pub client: ClientId,
+    pub db: DbIndex,
+    pub proto: Proto,
+    pub command: u16,
+    /// Hash of the first key, if `hashed_at` is not 0.
+    pub hashed_at: u16,
+    pub hash: u64,
+    pub argc: u32,
+}
+
+/// A message as read from a batch.
+#[derive(Debug)]
+pub enum Message<'a> {
+    Request { head: RequestHead, lengths: &'a [u8], text_at: usize, text_len: usize },
+    Reply { client: ClientId, sequence: u32, reply: &'a [u8] },
+    Part { gather: u32, reply: &'a [u8] },
+    Ask { lend: LendId, client: ClientId, mode: HoldMode, round: Round, ends_watch: bool, n_keys: u32, keys: Keys<'a> },
+    /// `loans`: (index of the key in the ask, database) of each entry sent along.
+    Grant { lend: LendId, is_touched: bool, now_ms: i64, loans: Loans<'a> },
+    Refuse { lend: LendId },
+    /// The loans go home; `changed` names the keys that changed.
+    Return { lend: LendId, mode: HoldMode, loans: Loans<'a>, n_changed: u32, changed: Changes<'a> },
+    /// The client's watches end (UNWATCH, DISCARD, disconnect).
+    Unwatch { client: ClientId },
+}
+
+mod kind {
+    pub(super) const REQUEST: u8 = 1;
+    pub(super) const REPLY: u8 = 2;
+    pub(super) const PART: u8 = 3;
+    pub(super) const ASK: u8 = 4;
+    pub(super) const GRANT: u8 = 5;
+    pub(super) const REFUSE: u8 = 6;
+    pub(super) const RETURN: u8 = 7;
+    pub(super) const UNWATCH: u8 = 8;
+}
+
+/// Length-prefixed keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys<'a>(&'a [u8]);
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut reader = Reader { bytes: self.0, at: 0 };
+        let len = reader.u32() as usize;
+        let key = reader.take(len);
+        self.0 = &self.0[reader.at..];
+        Some(key)
+    }
+}
+
+/// (key index, database) pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct Loans<'a>(&'a [u8]);
+
+impl Iterator for Loans<'_> {
+    type Item = (u32, DbIndex);
+    fn next(&mut self) -> Option<(u32, DbIndex)> {
+        let (pair, rest) = self.0.split_first_chunk::<6>()?;
+        self.0 = rest;
+        Some((
+            u32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]),
+            DbIndex(u16::from_le_bytes([pair[4], pair[5]])),
+        ))
+    }
+}
+
+/// (database, key) pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct Changes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = (DbIndex, &'a [u8]);
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut reader = Reader { bytes: self.0, at: 0 };
+        let db = DbIndex(reader.u16());
+        let len = reader.u32() as usize;
+        let key = reader.take(len);
+        self.0 = &self.0[reader.at..];
+        Some((db, key))
+    }
+}
+
+impl Batch {
+    /// Appends a request. `args` come in order with the name first.
+    #[inline]
+    pub fn push_request<'a>(&mut self, head: &RequestHead, args: impl Iterator<Item = &'a [u8]> + Clone) {
+        let out = &mut self.bytes;
+        out.push(kind::REQUEST);
+        let (is_gather, sequence) = match head.reply_to {
+            ReplyTo::Slot { sequence, .. } => (0u8, sequence),
+            ReplyTo::Gather { id } => (2, id),
+        };
+        let mut fixed = [0u8; REQUEST_HEAD];
+        fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
+        fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
+        fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
+        fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
+        fixed[7..15].copy_from_slice(&head.hash.to_le_bytes());
+        fixed[15..23].copy_from_slice(&head.client.0.to_le_bytes());
+        fixed[23..27].copy_from_slice(&sequence.to_le_bytes());
+        fixed[27..31].copy_from_slice(&head.argc.to_le_bytes());
+        out.extend_from_slice(&fixed);
+        for arg in args.clone() {
+            out.extend_from_slice(&(arg.len() as u32).to_le_bytes());
+        }
+        for arg in args {
+            out.extend_from_slice(arg);
+        }
+        self.n_messages += 1;
+    }
+
+    /// Starts a reply; the caller writes it into `bytes` and then calls `end_reply` with the returned mark.
+    #[inline]
+    pub fn begin_reply(&mut self, to: ReplyTo) -> usize {
+        match to {
+            ReplyTo::Slot { client, sequence } => {
+                self.bytes.push(kind::REPLY);
+                self.bytes.extend_from_slice(&client.0.to_le_bytes());
+                self.bytes.extend_from_slice(&sequence.to_le_bytes());
+            }
+            ReplyTo::Gather { id } => {
+                self.bytes.push(kind::PART);
+                self.bytes.extend_from_slice(&id.to_le_bytes());
+            }
+        }
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.n_messages += 1;
+        self.bytes.len()
+    }
+
+    #[inline]
+    pub fn end_reply(&mut self, mark: usize) {
+        let len = (self.bytes.len() - mark) as u32;
+        self.bytes[mark - 4..mark].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// Takes a begun reply back: it will come later.
+    pub fn cancel_reply(&mut self, mark: usize, to: ReplyTo) {
+        let head = match to {
+            ReplyTo::Slot { .. } => 1 + 8 + 4 + 4,
+            ReplyTo::Gather { .. } => 1 + 4 + 4,
+        };
+        self.bytes.truncate(mark - head);
+        self.n_messages -= 1;
+    }
+
+    pub fn push_ask<'a>(
+        &mut self,
+        lend: LendId,
+        client: ClientId,
+        mode: HoldMode,
+        round: Round,
+        ends_watch: bool,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let out = &mut self.bytes;
+        out.push(kind::ASK);
+        out.extend_from_slice(&lend.0.to_le_bytes());
+        out.extend_from_slice(&client.0.to_le_bytes());
+        out.push(mode.code() | (u8::from(round == Round::Wait) << 2) | (u8::from(ends_watch) << 3));
+        let mark = out.len();
+        out.extend_from_slice(&[0; 8]);
+        let mut n_keys = 0u32;
+        for key in keys {
+            put_key(out, key);
+            n_keys += 1;
+        }
+        let len = (out.len() - mark - 8) as u32;
+        out[mark..mark + 4].copy_from_slice(&n_keys.to_le_bytes());
+        out[mark + 4..mark + 8].copy_from_slice(&len.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    /// `loans` tells which entries, already pushed to `entries` in this order, belong to this grant.
+    pub fn push_grant(&mut self, lend: LendId, is_touched: bool, now_ms: i64, loans: &[(u32, DbIndex)]) {
+        let out = &mut self.bytes;
+        out.push(kind::GRANT);
+        out.extend_from_slice(&lend.0.to_le_bytes());
+        out.push(u8::from(is_touched));
+        out.extend_from_slice(&now_ms.to_le_bytes());
+        put_loans(out, loans);
+        self.n_messages += 1;
+    }
+
+    pub fn push_refuse(&mut self, lend: LendId) {
+        self.bytes.push(kind::REFUSE);
+        self.bytes.extend_from_slice(&lend.0.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_return<'a>(
+        &mut self,
+        lend: LendId,
+        mode: HoldMode,
+        loans: &[(u32, DbIndex)],
+        changed: impl Iterator<Item = (DbIndex, &'a [u8])>,
+    ) {
+        let out = &mut self.bytes;
+        out.push(kind::RETURN);
+        out.extend_from_slice(&lend.0.to_le_bytes());
+        out.push(mode.code());
+        put_loans(out, loans);
+        let mark = out.len();
+        out.extend_from_slice(&[0; 8]);
+        let mut n_changed = 0u32;
+        for (db, key) in changed {
+            out.extend_from_slice(&db.0.to_le_bytes());
+            put_key(out, key);
+            n_changed += 1;
+        }
+        let len = (out.len() - mark - 8) as u32;
+        out[mark..mark + 4].copy_from_slice(&n_changed.to_le_bytes());
+        out[mark + 4..mark + 8].copy_from_slice(&len.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_unwatch(&mut self, client: ClientId) {
+        self.bytes.push(kind::UNWATCH);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.n_messages += 1;
+    }
+}
+
+const REQUEST_HEAD: usize = 31;
+
+fn put_key(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    out.extend_from_slice(key);
+}
+
+fn put_loans(out: &mut Vec<u8>, loans: &[(u32, DbIndex)]) {
+    out.extend_from_slice(&(loans.len() as u32).to_le_bytes());
+    for (index, db) in loans {
+        out.extend_from_slice(&index.to_le_bytes());
+        out.extend_from_slice(&db.0.to_le_bytes());
+    }
+}
+
+impl HoldMode {
+    fn code(self) -> u8 {
+        match self {
+            Self::Shared => 0,
+            Self::Exclusive => 1,
+            Self::Whole => 2,
+        }
+    }
+
+    fn from_code(code: u8) -> Self {
+        match code & 3 {
+            0 => Self::Shared,
+            1 => Self::Exclusive,
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// Reads the messages of a batch, in order.
+pub struct Reader<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let slice = &self.bytes[self.at..self.at + len];
+        self.at += len;
+        slice
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N));
+        array
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.take(1)[0]
+    }
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
+    }
+    #[inline]
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+    #[inline]
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    /// The next message, `None` at the end.
+    #[inline]
+    pub fn next_message(&mut self) -> Option<Message<'a>> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        Some(match self.u8() {
+            kind::REQUEST => {
+                let fixed: [u8; REQUEST_HEAD] = self.array();
+                let mut f = Reader { bytes: &fixed, at: 1 };
+                let db = DbIndex(f.u16());
+                let command = f.u16();
+                let hashed_at = f.u16();
+                let hash = f.u64();
+                let client = ClientId(f.u64());
+                let sequence = f.u32();
+                let argc = f.u32();
+                let proto = if fixed[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+                let reply_to = match fixed[0] & 2 {
+                    0 => ReplyTo::Slot { client, sequence },
+                    _ => ReplyTo::Gather { id: sequence },
+                };
+                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc };
+                let lengths = self.take(argc as usize * 4);
+                let text_at = self.at;
+                let text_len = lengths
+                    .chunks_exact(4)
+                    .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]) as usize)
+                    .sum();
+                self.at += text_len;
+                Message::Request { head, lengths, text_at, text_len }
+            }
+            kind::REPLY => {
+                let client = ClientId(self.u64());
+                let sequence = self.u32();
+                let len = self.u32() as usize;
+                Message::Reply { client, sequence, reply: self.take(len) }
+            }
+            kind::PART => {
+                let gather = self.u32();
+                let len = self.u32() as usize;
+                Message::Part { gather, reply: self.take(len) }
+            }
+            kind::ASK => {
+                let lend = LendId(self.u64());
+                let client = ClientId(self.u64());
+                let bits = self.u8();
+                let n_keys = self.u32();
+                let len = self.u32() as usize;
+                Message::Ask {
+                    lend,
+                    client,
+                    mode: HoldMode::from_code(bits),
+                    round: if bits & 4 == 0 { Round::Try } else { Round::Wait },
+                    ends_watch: bits & 8 != 0,
+                    n_keys,
+                    keys: Keys(self.take(len)),
+                }
+            }
+            kind::GRANT => {
+                let lend = LendId(self.u64());
+                let is_touched = self.u8() != 0;
+                let now_ms = self.u64() as i64;
+                let n = self.u32() as usize;
+                Message::Grant { lend, is_touched, now_ms, loans: Loans(self.take(n * 6)) }
+            }
+            kind::REFUSE => Message::Refuse { lend: LendId(self.u64()) },
+            kind::RETURN => {
+                let lend = LendId(self.u64());
+                let mode = HoldMode::from_code(self.u8());
+                let n = self.u32() as usize;
+                let loans = Loans(self.take(n * 6));
+                let n_changed = self.u32();
+                let len = self.u32() as usize;
+                Message::Return { lend, mode, loans, n_changed, changed: Changes(self.take(len)) }
+            }
+            kind::UNWATCH => Message::Unwatch { client: ClientId(self.u64()) },
+            other => panic!("message kind {other} in a batch of this process"),
+        })
+    }
+}
+
+/// Turns a request's lengths into ranges of the batch's bytes.
+#[inline]
+pub fn read_ranges(lengths: &[u8], text_at: usize, ranges: &mut Vec<ArgRange>) {
+    ranges.clear();
+    let mut start = text_at as u32;
+    for c in lengths.chunks_exact(4) {
+        let end = start + u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        ranges.push(ArgRange { start, end });
+        start = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_batch() {
+        let mut batch = Batch::default();
+        let client = ClientId(77);
+        let head = RequestHead {
+            reply_to: ReplyTo::Slot { client, sequence: 9 },
+            client,
+            db: DbIndex(3),
+            proto: Proto::Resp3,
+            command: 12,
+            hashed_at: 1,
+            hash: 0xdead_beef,
+            argc: 3,
+        };
+        batch.push_request(&head, [&b"set"[..], b"k", b"value"].into_iter());
+        let mark = batch.begin_reply(ReplyTo::Gather { id: 5 });
+        batch.bytes.extend_from_slice(b"+OK\r\n");
+        batch.end_reply(mark);
+        batch.push_ask(LendId(4), client, HoldMode::Shared, Round::Wait, true, [&b"a"[..], b"bb"].into_iter());
+        batch.push_return(LendId(4), HoldMode::Exclusive, &[(1, DbIndex(2))], [(DbIndex(2), &b"bb"[..])].into_iter());
+
+        let mut reader = Reader::new(&batch.bytes);
+        let Some(Message::Request { head: got, lengths, text_at, .. }) = reader.next_message() else { panic!() };
+        assert_eq!((got.db, got.hash, got.argc, got.reply_to), (head.db, head.hash, 3, head.reply_to));
+        let mut ranges = Vec::new();
+        read_ranges(lengths, text_at, &mut ranges);
+        assert_eq!(&batch.bytes[ranges[2].start as usize..ranges[2].end as usize], b"value");
+        let Some(Message::Part { gather: 5, reply: b"+OK\r\n" }) = reader.next_message() else { panic!() };
+        let Some(Message::Ask { mode, round, ends_watch, n_keys, keys, .. }) = reader.next_message() else { panic!() };
+        assert_eq!((mode, round, ends_watch, n_keys), (HoldMode::Shared, Round::Wait, true, 2));
+        assert_eq!(keys.collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
+        let Some(Message::Return { loans, changed, .. }) = reader.next_message() else { panic!() };
+        assert_eq!(loans.collect::<Vec<_>>(), [(1, DbIndex(2))]);
+        assert_eq!(changed.collect::<Vec<_>>(), [(DbIndex(2), &b"bb"[..])]);
+        assert!(reader.next_message().is_none());
+    }
+}

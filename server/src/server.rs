@@ -1,0 +1,129 @@
+//! What all workers share: the configuration, counters and the seed. Written by the control plane, read by everyone.
+//!
+//! The data plane reads only atomics here: a worker keeps its own `Arc<Config>` and looks at `config_generation` once a turn.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::Config;
+use crate::keyspace::HashSeed;
+use crate::shard::ShardId;
+use crate::turns::TurnTimes;
+
+/// The version that clients gate their features on.
+pub const REDIS_VERSION: &str = "8.2.3";
+pub const SKERRY_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Per-worker counters: one writer each, relaxed; summed by INFO.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct WorkerStats {
+    pub commands: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub clients: AtomicU64,
+    pub error_replies: AtomicU64,
+    pub panics: AtomicU64,
+    pub lends: AtomicU64,
+    pub lend_retries: AtomicU64,
+    pub messages_sent: AtomicU64,
+}
+
+impl WorkerStats {
+    /// Adds to a counter of which the caller is the only writer.
+    #[inline]
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+/// The server as one thing.
+pub struct Server {
+    config: Mutex<Arc<Config>>,
+    pub config_generation: AtomicU64,
+    /// The file that CONFIG REWRITE writes.
+    pub config_file: Option<String>,
+    pub n_shards: usize,
+    pub seed: HashSeed,
+    pub run_id: String,
+    pub started_ms: i64,
+    pub executable: String,
+    pub next_client_number: AtomicU64,
+    pub n_clients: AtomicU64,
+    pub connections_received: AtomicU64,
+    pub connections_rejected: AtomicU64,
+    pub workers: Vec<WorkerStats>,
+    /// Turn times of each worker, while `turn-trace` is on.
+    pub turns: Vec<Mutex<TurnTimes>>,
+    pub is_stopping: AtomicBool,
+    /// CLIENT PAUSE: until when, and whether only writes wait.
+    pub pause_until_ms: AtomicI64,
+    pub pause_writes_only: AtomicBool,
+    /// The active expire cycle is on (DEBUG SET-ACTIVE-EXPIRE).
+    pub is_expiring_actively: AtomicBool,
+    /// The greatest used memory seen.
+    pub peak_memory: AtomicU64,
+    /// Published vector sets.
+    pub vectors: crate::vector::Directory,
+}
+
+impl Server {
+    pub fn new(config: Config, config_file: Option<String>, n_shards: usize, now_ms: i64, seed: u64) -> Self {
+        let run_id = (0..5u64).map(|i| format!("{:08x}", (seed.wrapping_mul(0x9e37_79b9 + 2 * i) >> 16) as u32)).collect();
+        Self {
+            config: Mutex::new(Arc::new(config)),
+            config_generation: AtomicU64::new(0),
+            config_file,
+            n_shards,
+            seed: HashSeed::from_u64(seed),
+            run_id,
+            started_ms: now_ms,
+            executable: std::env::current_exe().map(|p| p.display().to_string()).unwrap_or_default(),
+            next_client_number: AtomicU64::new(1),
+            n_clients: AtomicU64::new(0),
+            connections_received: AtomicU64::new(0),
+            connections_rejected: AtomicU64::new(0),
+            workers: (0..n_shards).map(|_| WorkerStats::default()).collect(),
+            turns: (0..n_shards).map(|_| Mutex::default()).collect(),
+            is_stopping: AtomicBool::new(false),
+            pause_until_ms: AtomicI64::new(0),
+            pause_writes_only: AtomicBool::new(false),
+            is_expiring_actively: AtomicBool::new(true),
+            peak_memory: AtomicU64::new(0),
+            vectors: crate::vector::Directory::default(),
+        }
+    }
+
+    /// The configuration now. Takes a lock: once a turn at most, when the generation has moved.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the configuration; `change` sees the present one. Workers take the new one at their next turn.
+    pub fn change_config<E>(&self, change: impl FnOnce(&Config) -> Result<Config, E>) -> Result<Arc<Config>, E> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = Arc::new(change(&config)?);
+        *config = changed.clone();
+        self.config_generation.fetch_add(1, Ordering::Release);
+        Ok(changed)
+    }
+
+    #[inline]
+    pub fn hash_key(&self, key: &[u8]) -> u64 {
+        self.seed.hash_key(key)
+    }
+
+    /// The shard that owns `key`: a function of the Redis Cluster slot of its hash tag, so tagged keys stay together.
+    #[inline]
+    pub fn shard_of(&self, key: &[u8]) -> ShardId {
+        if self.n_shards == 1 {
+            return ShardId(0);
+        }
+        ShardId((usize::from(crate::slot::slot_of(key)) % self.n_shards) as u8)
+    }
+
+    /// Sum of one counter over the workers.
+    pub fn sum(&self, counter: impl Fn(&WorkerStats) -> &AtomicU64) -> u64 {
+        self.workers.iter().map(|w| counter(w).load(Ordering::Relaxed)).sum()
+    }
+}

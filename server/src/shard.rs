@@ -1,0 +1,243 @@
+//! A shard: the databases that one worker owns, and the one call by which a write reports itself.
+//!
+//! A shard is a plain value: no clock, socket, lock, thread or global inside; the worker passes `now` and bytes in and takes bytes
+//! out. So one function serves production, tests, fuzzing and the seeded simulation of n shards in one thread.
+
+use hashbrown::HashMap;
+
+use crate::client::ClientId;
+use crate::keyspace::{HashSeed, Key, Keyspace};
+
+/// Which shard (= which worker).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u8);
+
+/// Which database (SELECT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct DbIndex(pub u16);
+
+/// The class of a keyspace event, as `notify-keyspace-events` tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventClass {
+    Generic,
+    String,
+    List,
+    Set,
+    Hash,
+    SortedSet,
+    Stream,
+    Expired,
+    Evicted,
+    Module,
+}
+
+/// A counter block of one shard; summed by INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub keyspace_hits: u64,
+    pub keyspace_misses: u64,
+    pub expired_keys: u64,
+    pub evicted_keys: u64,
+    /// Changes since start (`rdb_changes_since_last_save`).
+    pub dirty: u64,
+}
+
+/// One client's interest in one key.
+struct Watch {
+    client: ClientId,
+    /// The key was already past its deadline at WATCH time: its removal is no change.
+    was_expired: bool,
+}
+
+/// The databases of one worker.
+pub struct Shard {
+    pub id: ShardId,
+    keyspaces: Vec<Keyspace>,
+    watches: HashMap<(DbIndex, Box<[u8]>), Vec<Watch>>,
+    watched_by: HashMap<ClientId, Vec<(DbIndex, Box<[u8]>)>>,
+    /// Clients with a watched key that changed.
+    touched: HashMap<ClientId, ()>,
+    /// While entries of other shards are here: the keys that changed, to be told to their owners.
+    guest_changes: Option<Vec<(DbIndex, Box<[u8]>)>>,
+    /// Whether `changed` has more to do than count.
+    is_observed: bool,
+    pub stats: Stats,
+    random: u64,
+}
+
+impl Shard {
+    pub fn new(id: ShardId, n_databases: usize, hash_seed: HashSeed, seed: u64) -> Self {
+        Self {
+            id,
+            keyspaces: (0..n_databases).map(|_| Keyspace::new(hash_seed)).collect(),
+            watches: HashMap::new(),
+            watched_by: HashMap::new(),
+            touched: HashMap::new(),
+            guest_changes: None,
+            is_observed: false,
+            stats: Stats::default(),
+            random: seed | 1,
+        }
+    }
+
+    #[inline]
+    pub fn keyspace(&mut self, db: DbIndex) -> &mut Keyspace {
+        &mut self.keyspaces[db.0 as usize]
+    }
+
+    #[inline]
+    pub fn keyspace_and_stats(&mut self, db: DbIndex) -> (&mut Keyspace, &mut Stats) {
+        (&mut self.keyspaces[db.0 as usize], &mut self.stats)
+    }
+
+    pub fn keyspaces(&self) -> &[Keyspace] {
+        &self.keyspaces
+    }
+
+    pub fn n_databases(&self) -> usize {
+        self.keyspaces.len()
+    }
+
+    /// A pseudo-random number (splitmix64); the seed comes from the worker.
+    pub fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
+    ///
+    /// WATCH hangs here; notifications, blocked clients, tracking and propagation will.
+    #[inline]
+    pub fn changed(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        self.stats.dirty += 1;
+        if self.is_observed {
+            self.tell_observers(db, key, class, event);
+        }
+    }
+
+    #[cold]
+    fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, _event: &'static str) {
+        if let Some(changes) = &mut self.guest_changes {
+            changes.push((db, key.into()));
+        }
+        self.touch_watchers(db, key, class == EventClass::Expired);
+    }
+
+    /// Marks the clients that watch `key`.
+    pub fn touch_watchers(&mut self, db: DbIndex, key: &[u8], is_expiry: bool) {
+        let Some(watches) = self.watches.get(&(db, Box::from(key))) else { return };
+        for watch in watches {
+            if !(is_expiry && watch.was_expired) {
+                self.touched.insert(watch.client, ());
+            }
+        }
+    }
+
+    /// Marks the clients that watch a key of `db` (all databases if `None`) that exists, or will after a SWAPDB: FLUSHDB and SWAPDB.
+    pub fn touch_database(&mut self, db: Option<DbIndex>, mut exists: impl FnMut(&mut Self, DbIndex, &[u8]) -> bool) {
+        let keys: Vec<(DbIndex, Box<[u8]>)> =
+            self.watches.keys().filter(|(d, _)| db.is_none_or(|db| db == *d)).cloned().collect();
+        for (d, key) in keys {
+            if exists(self, d, &key) {
+                self.touch_watchers(d, &key, false);
+            }
+        }
+    }
+
+    /// Registers `client`'s interest in `key`.
+    pub fn watch(&mut self, client: ClientId, db: DbIndex, key: Key<'_>, now_ms: i64) {
+        let was_expired = self.keyspaces[db.0 as usize].is_expired(&key, now_ms);
+        let watches = self.watches.entry((db, Box::from(key.bytes))).or_default();
+        if watches.iter().all(|watch| watch.client != client) {
+            watches.push(Watch { client, was_expired });
+            self.watched_by.entry(client).or_default().push((db, Box::from(key.bytes)));
+        }
+        self.is_observed = true;
+    }
+
+    /// Ends all of `client`'s watches here; whether one of its keys had changed (or has expired by `now_ms`).
+    pub fn unwatch(&mut self, client: ClientId, now_ms: i64) -> bool {
+        let mut is_touched = self.touched.remove(&client).is_some();
+        for (db, name) in self.watched_by.remove(&client).unwrap_or_default() {
+            let place = (db, name);
+            let Some(list) = self.watches.get_mut(&place) else { continue };
+            if let Some(at) = list.iter().position(|watch| watch.client == client) {
+                let watch = list.swap_remove(at);
+                let keyspace = &self.keyspaces[db.0 as usize];
+                let key = Key::new(&place.1, keyspace.seed());
+                is_touched |= !watch.was_expired && keyspace.is_expired(&key, now_ms);
+            }
+            if list.is_empty() {
+                self.watches.remove(&place);
+            }
+        }
+        self.is_observed = !self.watches.is_empty() || self.guest_changes.is_some();
+        is_touched
+    }
+
+    /// From here on, changes are noted as well: entries of other shards are about to come in.
+    pub fn begin_guests(&mut self) {
+        self.guest_changes = Some(Vec::new());
+        self.is_observed = true;
+    }
+
+    /// The changes since `begin_guests`.
+    pub fn end_guests(&mut self) -> Vec<(DbIndex, Box<[u8]>)> {
+        self.is_observed = !self.watches.is_empty();
+        self.guest_changes.take().unwrap_or_default()
+    }
+
+    /// Exchanges two databases (SWAPDB).
+    pub fn swap_databases(&mut self, a: DbIndex, b: DbIndex) {
+        self.keyspaces.swap(a.0 as usize, b.0 as usize);
+    }
+
+    /// Empties one database; its contents are freed in slices.
+    pub fn flush(&mut self, db: DbIndex) {
+        self.keyspace(db).clear();
+    }
+
+    /// Whether something deleted waits to be freed.
+    pub fn has_garbage(&self) -> bool {
+        self.keyspaces.iter().any(Keyspace::has_garbage)
+    }
+
+    /// Frees about `budget` elements of what was deleted; true if more is left.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        for keyspace in self.keyspaces.iter_mut().filter(|keyspace| keyspace.has_garbage()) {
+            if !keyspace.free_slice(budget) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Removes about `budget` dead keys; true if there may be more.
+    pub fn expire_slice(&mut self, now_ms: i64, budget: usize) -> bool {
+        let mut is_more = false;
+        for db in 0..self.keyspaces.len() {
+            if self.keyspaces[db].n_expires() == 0 {
+                continue;
+            }
+            let is_observed = self.is_observed;
+            let mut n = 0;
+            let mut names: Vec<Box<[u8]>> = Vec::new();
+            let spent = self.keyspaces[db].active_expire(now_ms, budget, |entry| {
+                n += 1;
+                if is_observed {
+                    names.push(entry.key().into());
+                }
+            });
+            self.stats.expired_keys += n;
+            self.stats.dirty += n;
+            for name in names {
+                self.tell_observers(DbIndex(db as u16), &name, EventClass::Expired, "expired");
+            }
+            is_more |= spent >= budget;
+        }
+        is_more
+    }
+}

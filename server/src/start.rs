@@ -1,0 +1,201 @@
+//! Start and stop: reads the machine, builds the mesh, starts one worker per core, waits for a signal.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mio::{Poll, Waker};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::config::{LogLevel, Startup};
+use crate::dispatch::Node;
+use crate::door::Door;
+use crate::listener::Listeners;
+use crate::log::{self, Level};
+use crate::mesh;
+use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
+use crate::shard::ShardId;
+use crate::worker::{WAKER, Worker, WorkerParts, unix_ms};
+
+/// More workers than this are refused: a shard mask is 64 bits wide.
+pub const MAX_THREADS: usize = 64;
+
+/// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
+pub fn run(startup: Startup) -> Result<(), String> {
+    let Startup { config, config_file, notes } = startup;
+    let level = match config.loglevel {
+        LogLevel::Debug => Level::Debug,
+        LogLevel::Verbose => Level::Verbose,
+        LogLevel::Notice => Level::Notice,
+        LogLevel::Warning => Level::Warning,
+        LogLevel::Nothing => Level::Nothing,
+    };
+    log::open(level, &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
+    let dir = &config.dir.0;
+    if !dir.as_os_str().is_empty() {
+        std::env::set_current_dir(dir).map_err(|error| format!("Can't chdir to '{}': {error}", dir.display()))?;
+    }
+    let cores = Cores::find();
+    let n_threads = match config.threads as usize {
+        0 => cores.default_threads(),
+        n if n > MAX_THREADS => return Err(format!("threads must be at most {MAX_THREADS}")),
+        n => n,
+    };
+    let pid = std::process::id();
+    log::notice("oO0OoO0OoO0Oo Skerry is starting oO0OoO0OoO0Oo");
+    log::notice(&format!(
+        "Skerry version={SKERRY_VERSION}, speaking Redis {REDIS_VERSION}, bits=64, pid={pid}, threads={n_threads}, just started"
+    ));
+    match &config_file {
+        Some(path) => log::notice(&format!("Configuration loaded from {}", path.display())),
+        None => log::notice("No config file specified, using the default config"),
+    }
+    for note in notes {
+        log::warning(&note);
+    }
+    let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
+    let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
+    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+    let seed = entropy ^ (u64::from(pid) << 40);
+    let port = config.port;
+    let unixsocket = String::from_utf8_lossy(&config.unixsocket).into_owned();
+    let config_file = config_file.map(|path| path.display().to_string());
+    let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
+    let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
+
+    let mut polls = Vec::new();
+    let mut doors = Vec::new();
+    for _ in 0..n_threads {
+        let poll = Poll::new().map_err(|error| format!("Can't create an epoll instance: {error}"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(|error| format!("Can't create a waker: {error}"))?;
+        doors.push(Door::new(waker));
+        polls.push(poll);
+    }
+    let doors = Arc::new(doors);
+    let meshes = mesh::build(doors.clone());
+    let (placing, arrivals): (Vec<_>, Vec<_>) = (0..n_threads).map(|_| channel()).unzip();
+    let mut listeners = Some(listeners);
+    let mut handles = Vec::new();
+    for (at, ((poll, mesh), arrivals)) in polls.into_iter().zip(meshes).zip(arrivals).enumerate() {
+        let id = ShardId(at as u8);
+        let server = server.clone();
+        let listeners = if at == 0 { listeners.take() } else { None };
+        let placing = if at == 0 { placing.clone() } else { Vec::new() };
+        let core = cores.pin_for(at, n_threads);
+        let worker = move || {
+            if let Some(core) = core {
+                core_affinity::set_for_current(core);
+            }
+            let node = Node::new(id, server.clone(), seed.rotate_left(at as u32 + 1), unix_ms());
+            Worker::new(WorkerParts { poll, node, mesh, server, arrivals, listeners, placing }).run();
+        };
+        let handle = thread::Builder::new().name(format!("worker-{at}")).spawn(worker);
+        handles.push(handle.map_err(|error| format!("Can't start a worker: {error}"))?);
+    }
+    log::notice(&format!("Server initialized, {n_threads} worker(s)"));
+    if port != 0 {
+        log::notice(&format!("Ready to accept connections tcp on port {port}"));
+    }
+    if !unixsocket.is_empty() {
+        log::notice(&format!("Ready to accept connections unix at {unixsocket}"));
+    }
+    wait_for_signal(signals, &server, &doors);
+    for handle in handles {
+        if handle.join().is_err() {
+            // A panic outside a command: the state of that shard is unknown.
+            log::warning("A worker failed by a bug of the server; stopping");
+            std::process::abort();
+        }
+    }
+    drop(pidfile);
+    log::warning("Skerry is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop.
+fn wait_for_signal(mut signals: Signals, server: &Server, doors: &[Door]) {
+    for signal in signals.forever() {
+        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+        log::warning(&format!("Received {name} scheduling shutdown..."));
+        log::warning("User requested shutdown...");
+        break;
+    }
+    server.is_stopping.store(true, Ordering::SeqCst);
+    for door in doors {
+        door.ring();
+    }
+}
+
+/// The cores this process may use.
+struct Cores {
+    ids: Vec<core_affinity::CoreId>,
+    /// CPUs' worth of time that the cgroup grants, if it limits.
+    quota: Option<f64>,
+}
+
+impl Cores {
+    fn find() -> Self {
+        Self { ids: core_affinity::get_core_ids().unwrap_or_default(), quota: cgroup_quota() }
+    }
+
+    fn default_threads(&self) -> usize {
+        let cores = self.ids.len().clamp(1, MAX_THREADS);
+        match self.quota {
+            Some(quota) => cores.min((quota.floor() as usize).max(1)),
+            None => cores,
+        }
+    }
+
+    /// Where worker `at` is pinned: nowhere under a quota below the cores, or if workers outnumber cores.
+    fn pin_for(&self, at: usize, n_threads: usize) -> Option<core_affinity::CoreId> {
+        let is_limited = self.quota.is_some_and(|quota| quota < self.ids.len() as f64);
+        if is_limited || n_threads > self.ids.len() {
+            return None;
+        }
+        self.ids.get(at).copied()
+    }
+}
+
+/// cgroup v2's cpu.max, or v1's cfs quota.
+fn cgroup_quota() -> Option<f64> {
+    let read = |path: &str| -> io::Result<String> { fs::read_to_string(path) };
+    if let Ok(text) = read("/sys/fs/cgroup/cpu.max") {
+        let (quota, period) = text.trim().split_once(' ')?;
+        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+    }
+    let quota: f64 = read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").ok()?.trim().parse().ok()?;
+    let period: f64 = read("/sys/fs/cgroup/cpu/cpu.cfs_period_us").ok()?.trim().parse().ok()?;
+    (quota > 0.0).then_some(quota / period)
+}
+
+/// The pid file; removed on drop.
+struct PidFile(Option<String>);
+
+impl PidFile {
+    fn write(path: &str, pid: u32) -> Self {
+        if path.is_empty() {
+            return Self(None);
+        }
+        match fs::write(path, format!("{pid}\n")) {
+            Ok(()) => Self(Some(path.to_owned())),
+            Err(error) => {
+                log::warning(&format!("Failed to write PID file: {error}"));
+                Self(None)
+            }
+        }
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Gone already: nothing to do.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,596 @@
+//! THE loop: one worker per core, pinned; it owns one shard and its clients.
+//!
+//! ```text
+//!   poll ─► read ready clients ─► run them ─► publish outboxes ─► run peers' batches ─► publish replies ─► write clients ─► tick
+//! ```
+//!
+//! A turn has a time budget (`TURN_NS`) across clients and inboxes; what is read and not run waits for the next turn. Nothing is held
+//! across socket I/O: a slow client costs its own buffers only. Sockets are registered once, edge-triggered: a read shorter than the
+//! buffer has emptied the socket. Knows no command.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mio::event::Event;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Events, Interest, Poll, Token};
+
+use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
+use crate::dispatch::Node;
+use crate::listener::Listeners;
+use crate::mesh::Mesh;
+use crate::server::{Server, WorkerStats};
+use crate::turns::TurnTrace;
+
+/// Time budget of one turn.
+const TURN_NS: u64 = 1_000_000;
+/// One read per ready client and turn.
+const READ_BUFFER: usize = 64 << 10;
+/// A parked client with more unread input than this is not read further.
+const MAX_WAITING_INPUT: usize = 1 << 20;
+/// Elements freed or expired per slice.
+const SLICE: usize = 512;
+/// Time that background work (jobs, freeing, expiry) may take of a turn.
+const BACKGROUND_NS: u64 = 250_000;
+
+pub(crate) const WAKER: Token = Token(usize::MAX);
+const FIRST_LISTENER: usize = usize::MAX - 64;
+
+/// A connected socket.
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection on its way to the worker that will own it.
+pub struct Arrival {
+    pub stream: Stream,
+    pub address: String,
+    pub local_address: String,
+    /// Refused by protected mode: gets the error and is closed.
+    pub is_refused: Option<&'static str>,
+}
+
+struct Connection {
+    stream: Stream,
+    id: ClientId,
+    /// The socket may hold more input.
+    has_unread: bool,
+    /// In `unread`.
+    is_listed: bool,
+    /// The last write did not take all.
+    is_blocked: bool,
+}
+
+/// One worker.
+pub struct Worker {
+    poll: Poll,
+    node: Node,
+    mesh: Mesh,
+    server: Arc<Server>,
+    connections: Vec<Option<Connection>>,
+    arrivals: Receiver<Arrival>,
+    /// Only worker 0 listens; it hands connections out.
+    listeners: Option<Listeners>,
+    placing: Vec<Sender<Arrival>>,
+    /// Sockets that may hold more input.
+    unread: VecDeque<usize>,
+    buffer: Box<[u8]>,
+    /// Output buffers of idle clients.
+    spare: Vec<Vec<u8>>,
+    next_tick: Instant,
+    next_second: Instant,
+    trace: TurnTrace,
+    has_expired_more: bool,
+}
+
+/// What a worker is built from.
+pub struct WorkerParts {
+    pub poll: Poll,
+    pub node: Node,
+    pub mesh: Mesh,
+    pub server: Arc<Server>,
+    pub arrivals: Receiver<Arrival>,
+    pub listeners: Option<Listeners>,
+    pub placing: Vec<Sender<Arrival>>,
+}
+
+impl Worker {
+    pub fn new(parts: WorkerParts) -> Self {
+        let now = Instant::now();
+        Self {
+            poll: parts.poll,
+            node: parts.node,
+            mesh: parts.mesh,
+            server: parts.server,
+            connections: Vec::new(),
+            arrivals: parts.arrivals,
+            listeners: parts.listeners,
+            placing: parts.placing,
+            unread: VecDeque::new(),
+            buffer: vec![0; READ_BUFFER].into_boxed_slice(),
+            spare: Vec::new(),
+            next_tick: now,
+            next_second: now,
+            trace: TurnTrace::default(),
+            has_expired_more: false,
+        }
+    }
+
+    /// Turns until the server stops.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        if let Some(listeners) = &mut self.listeners {
+            listeners.register(self.poll.registry(), FIRST_LISTENER);
+        }
+        loop {
+            self.wait(&mut events);
+            let started = Instant::now();
+            if self.server.is_stopping.load(Ordering::Relaxed) {
+                break;
+            }
+            let is_traced = self.node.config.turn_trace;
+            self.trace.begin(is_traced);
+            self.turn(&events, started);
+            self.trace.end(is_traced, &self.server, self.node.id);
+        }
+        self.stop();
+    }
+
+    /// Polls: not at all if there is work, until the next tick otherwise.
+    fn wait(&mut self, events: &mut Events) {
+        let has_work = !self.unread.is_empty() || self.node.has_work() || self.has_expired_more;
+        let mut timeout = Duration::ZERO;
+        let mut sleeps = false;
+        if !has_work {
+            let mesh = &self.mesh;
+            sleeps = mesh.door().sleep.may_sleep(|| mesh.has_mail());
+            if sleeps {
+                timeout = self.next_tick.saturating_duration_since(Instant::now());
+            }
+        }
+        if let Err(error) = self.poll.poll(events, Some(timeout))
+            && error.kind() != ErrorKind::Interrupted
+        {
+            panic!("epoll failed: {error}");
+        }
+        if sleeps {
+            self.mesh.door().sleep.woke();
+        }
+    }
+
+    fn turn(&mut self, events: &Events, started: Instant) {
+        self.node.begin_turn(unix_ms());
+        for event in events {
+            self.take_event(event);
+        }
+        self.read_ready(started);
+        self.run_waiting(started);
+        self.publish();
+        self.take_mail(started);
+        self.node.wake_credit_waiters();
+        self.write_dirty();
+        self.publish();
+        self.background();
+        if started >= self.next_tick {
+            self.tick(started);
+        }
+    }
+
+    fn take_event(&mut self, event: &Event) {
+        let token = event.token().0;
+        if event.token() == WAKER {
+            self.admit_arrivals();
+            return;
+        }
+        if token >= FIRST_LISTENER {
+            self.accept(token - FIRST_LISTENER);
+            return;
+        }
+        let Some(Some(connection)) = self.connections.get_mut(token) else { return };
+        if event.is_writable() && connection.is_blocked {
+            connection.is_blocked = false;
+            let id = connection.id;
+            if let Some(client) = self.node.clients.get_mut(id)
+                && !client.is_dirty
+            {
+                client.is_dirty = true;
+                self.node.dirty.push(id);
+            }
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            self.list_unread(token);
+        }
+    }
+
+    fn list_unread(&mut self, at: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+        connection.has_unread = true;
+        if !connection.is_listed {
+            connection.is_listed = true;
+            self.unread.push_back(at);
+        }
+    }
+
+    /// One read for each listed socket; time permitting.
+    fn read_ready(&mut self, started: Instant) {
+        for n in 0..self.unread.len() {
+            if n % 8 == 7 && started.elapsed().as_nanos() as u64 > TURN_NS {
+                break;
+            }
+            let Some(at) = self.unread.pop_front() else { break };
+            self.read_one(at);
+        }
+    }
+
+    fn read_one(&mut self, at: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+        connection.is_listed = false;
+        let id = connection.id;
+        let Some(client) = self.node.clients.get_mut(id) else { return };
+        if client.closing != Closing::No {
+            return;
+        }
+        if client.query.len() - client.query_at > MAX_WAITING_INPUT && (client.is_waiting() || client.is_queued) {
+            // Parked with much to do: the socket keeps the rest. Looked at again when the client goes on.
+            return;
+        }
+        if client.out.capacity() == 0 {
+            client.out = self.spare.pop().unwrap_or_default();
+        }
+        let limit = self.node.config.client_query_buffer_limit as usize;
+        let n = match connection.stream.read(&mut self.buffer) {
+            Ok(0) => {
+                self.close(id);
+                return;
+            }
+            Ok(n) => n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                connection.has_unread = false;
+                return;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                self.list_unread(at);
+                return;
+            }
+            Err(_) => {
+                self.close(id);
+                return;
+            }
+        };
+        connection.has_unread = n == self.buffer.len();
+        let has_unread = connection.has_unread;
+        let bytes_in = &self.server.workers[usize::from(self.node.id.0)].bytes_in;
+        WorkerStats::add(bytes_in, n as u64);
+        self.node.feed(id, &self.buffer[..n]);
+        if let Some(client) = self.node.clients.get_mut(id)
+            && client.query.len() > limit
+        {
+            crate::log::warning(&format!(
+                "Closing client that reached max query buffer length: id={} addr={}",
+                client.number, client.address
+            ));
+            self.close(id);
+            return;
+        }
+        if has_unread {
+            self.list_unread(at);
+        }
+    }
+
+    /// Clients whose requests waited.
+    fn run_waiting(&mut self, started: Instant) {
+        for n in 0..self.node.runnable.len() {
+            if n % 8 == 7 && started.elapsed().as_nanos() as u64 > TURN_NS {
+                break;
+            }
+            let Some(id) = self.node.runnable.pop_front() else { break };
+            self.node.resume(id);
+            let at = id.slot();
+            if let Some(Some(connection)) = self.connections.get(at)
+                && connection.id == id
+                && connection.has_unread
+            {
+                self.list_unread(at);
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.mesh.n_peers() > 1 {
+            let n = self.mesh.publish(&mut self.node.outboxes);
+            if n > 0 {
+                WorkerStats::add(&self.server.workers[usize::from(self.node.id.0)].messages_sent, n);
+            }
+        }
+    }
+
+    /// Peers' batches: at least one of each, more while there is time.
+    fn take_mail(&mut self, started: Instant) {
+        let own = usize::from(self.node.id.0);
+        for peer in (0..self.mesh.n_peers()).filter(|peer| *peer != own) {
+            let mut is_first = true;
+            while is_first || started.elapsed().as_nanos() as u64 <= TURN_NS {
+                is_first = false;
+                let Some(mut batch) = self.mesh.next_batch(peer) else { break };
+                self.node.receive(crate::shard::ShardId(peer as u8), &mut batch);
+                self.mesh.give_back(peer, batch);
+            }
+        }
+    }
+
+    /// One write per client with output.
+    fn write_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.node.dirty);
+        for id in dirty.drain(..) {
+            self.write_one(id);
+        }
+        if self.node.dirty.is_empty() {
+            self.node.dirty = dirty;
+        }
+    }
+
+    fn write_one(&mut self, id: ClientId) {
+        let Some(client) = self.node.clients.get_mut(id) else { return };
+        client.is_dirty = false;
+        let Some(Some(connection)) = self.connections.get_mut(id.slot()) else { return };
+        if client.closing == Closing::Now {
+            self.close(id);
+            return;
+        }
+        let mut is_dead = false;
+        if !connection.is_blocked {
+            while client.out_at < client.out.len() {
+                match connection.stream.write(&client.out[client.out_at..]) {
+                    Ok(0) => {
+                        is_dead = true;
+                        break;
+                    }
+                    Ok(n) => {
+                        client.out_at += n;
+                        client.bytes_out += n as u64;
+                        let bytes_out = &self.server.workers[usize::from(self.node.id.0)].bytes_out;
+                        WorkerStats::add(bytes_out, n as u64);
+                        if client.out_at < client.out.len() && n < WRITE_CHUNK {
+                            // The socket took a part: it is full now.
+                            connection.is_blocked = true;
+                            break;
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        connection.is_blocked = true;
+                        break;
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => {
+                        is_dead = true;
+                        break;
+                    }
+                }
+            }
+        }
+        if client.out_at == client.out.len() {
+            client.out.clear();
+            client.out_at = 0;
+            let mut idle = std::mem::take(&mut client.out);
+            if idle.capacity() <= KEPT_BUFFER && idle.capacity() > 0 && self.spare.len() < MAX_SPARE {
+                idle.clear();
+                self.spare.push(idle);
+            }
+            if client.closing == Closing::AfterReplies && client.pending.is_empty() {
+                is_dead = true;
+            }
+        } else if client.out_at > KEPT_BUFFER && client.out_at > client.out.len() / 2 {
+            client.out.drain(..client.out_at);
+            client.out_at = 0;
+        }
+        let over = over_output_limit(client, &self.node.config, self.node.now_ms);
+        if over {
+            crate::log::warning(&format!(
+                "Client id={} addr={} scheduled to be closed ASAP for overcoming of output buffer limits.",
+                client.number, client.address
+            ));
+        }
+        if is_dead || over {
+            self.close(id);
+        }
+    }
+
+    /// Ends a connection; what it has in flight completes without it.
+    fn close(&mut self, id: ClientId) {
+        let at = id.slot();
+        if self.connections.get(at).is_some_and(|c| c.as_ref().is_some_and(|c| c.id == id)) {
+            // Dropping the socket closes it and takes it out of the poll.
+            self.connections[at] = None;
+        }
+        if self.node.disconnect(id).is_some() {
+            self.server.n_clients.fetch_sub(1, Ordering::Relaxed);
+            let clients = &self.server.workers[usize::from(self.node.id.0)].clients;
+            clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        let Some(listeners) = &mut self.listeners else { return };
+        let config = self.node.config.clone();
+        let arrivals = listeners.accept(listener, &config, &self.server);
+        for arrival in arrivals {
+            // Least loaded worker; the count is raised here so that a burst spreads.
+            let loads = self.server.workers.iter().map(|w| w.clients.load(Ordering::Relaxed));
+            let target = loads.enumerate().min_by_key(|(_, n)| *n).map_or(0, |(at, _)| at);
+            self.server.workers[target].clients.fetch_add(1, Ordering::Relaxed);
+            if target == usize::from(self.node.id.0) {
+                self.admit(arrival);
+            } else if self.placing[target].send(arrival).is_ok() {
+                self.mesh.ring(target);
+            }
+        }
+    }
+
+    fn admit_arrivals(&mut self) {
+        while let Ok(arrival) = self.arrivals.try_recv() {
+            self.admit(arrival);
+        }
+    }
+
+    fn admit(&mut self, mut arrival: Arrival) {
+        let number = self.server.next_client_number.fetch_add(1, Ordering::Relaxed);
+        let now_ms = self.node.now_ms;
+        let is_open = self.node.config.requirepass.is_empty();
+        let (is_unix, fd) = match &arrival.stream {
+            Stream::Tcp(stream) => (false, stream.as_raw_fd()),
+            Stream::Unix(stream) => (true, stream.as_raw_fd()),
+        };
+        let id = self.node.connect(|id| {
+            let mut client = Client::new(id, number, now_ms);
+            client.last_active_ms = now_ms;
+            client.is_authenticated = is_open;
+            client.address = arrival.address;
+            client.local_address = arrival.local_address;
+            client.is_unix = is_unix;
+            client.fd = fd;
+            client
+        });
+        let at = id.slot();
+        if self.connections.len() <= at {
+            self.connections.resize_with(at + 1, || None);
+        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = match &mut arrival.stream {
+            Stream::Tcp(stream) => self.poll.registry().register(stream, Token(at), interest),
+            Stream::Unix(stream) => self.poll.registry().register(stream, Token(at), interest),
+        };
+        self.connections[at] = Some(Connection {
+            stream: arrival.stream,
+            id,
+            has_unread: false,
+            is_listed: false,
+            is_blocked: false,
+        });
+        if registered.is_err() {
+            self.close(id);
+            return;
+        }
+        if let Some(error) = arrival.is_refused
+            && let Some(client) = self.node.clients.get_mut(id)
+        {
+            client.out.extend_from_slice(error.as_bytes());
+            client.closing = Closing::AfterReplies;
+            client.is_dirty = true;
+            self.node.dirty.push(id);
+        }
+    }
+
+    /// Long commands, freeing and expiry: a bounded part of each turn.
+    fn background(&mut self) {
+        if !self.node.has_work() && !self.has_expired_more {
+            return;
+        }
+        let started = Instant::now();
+        while started.elapsed().as_nanos() as u64 <= BACKGROUND_NS {
+            let mut is_busy = false;
+            if self.node.has_jobs() {
+                self.node.run_job_slice();
+                is_busy = true;
+            }
+            is_busy |= self.node.shard.free_slice(SLICE);
+            if self.has_expired_more {
+                self.has_expired_more = self.node.expire_slice(SLICE);
+                is_busy |= self.has_expired_more;
+            }
+            if !is_busy {
+                break;
+            }
+        }
+    }
+
+    /// Ten times a second and more: expiry, timeouts, counters.
+    fn tick(&mut self, now: Instant) {
+        let hz = u64::from(self.node.config.hz.clamp(1, 500));
+        self.next_tick = now + Duration::from_millis(1000 / hz.max(10));
+        if self.server.is_expiring_actively.load(Ordering::Relaxed) {
+            self.has_expired_more = self.node.expire_slice(SLICE);
+        }
+        if now >= self.next_second {
+            self.next_second = now + Duration::from_secs(1);
+            self.each_second();
+        }
+    }
+
+    fn each_second(&mut self) {
+        self.node.each_second();
+        let timeout_ms = i64::from(self.node.config.timeout) * 1000;
+        if timeout_ms > 0 {
+            let now_ms = self.node.now_ms;
+            let idle: Vec<ClientId> = self
+                .node
+                .clients
+                .iter()
+                .filter(|client| now_ms - client.last_active_ms > timeout_ms && client.pending.is_empty())
+                .map(|client| client.id)
+                .collect();
+            for id in idle {
+                crate::log::verbose("Closing idle client");
+                self.close(id);
+            }
+        }
+    }
+
+    fn stop(mut self) {
+        // What is answered is still written, as far as the sockets take it.
+        self.write_dirty();
+    }
+}
+
+/// Writes larger than this may come back short without the socket being full.
+const WRITE_CHUNK: usize = 1 << 20;
+/// Output buffers kept for the next clients.
+const MAX_SPARE: usize = 64;
+
+fn over_output_limit(client: &mut Client, config: &crate::config::Config, now_ms: i64) -> bool {
+    let limit = &config.client_output_buffer_limit.normal;
+    let unsent = client.unsent() as u64;
+    if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
+        return true;
+    }
+    if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
+        client.soft_limit_since_ms = 0;
+        return false;
+    }
+    if client.soft_limit_since_ms == 0 {
+        client.soft_limit_since_ms = now_ms;
+    }
+    now_ms - client.soft_limit_since_ms > limit.soft_seconds as i64 * 1000
+}
+
+/// Unix time in milliseconds.
+pub fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

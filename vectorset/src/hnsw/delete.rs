@@ -1,0 +1,147 @@
+//! Removal of a node, with local repair.
+//!
+//! All links to the node are known, because links are mutual. After it is unlinked its former neighbors, the orphans,
+//! are joined again: first along the shortest pairs that unite them (Kruskal), so that no way through the removed
+//! node is lost; then in pairs until each has got back the link that it lost. The node's own lists are left as they
+//! are: a search that stands on it goes on from there.
+
+use super::Index;
+use super::neighbors::Selection;
+use crate::graph::NodeId;
+use crate::pool::Candidate;
+use crate::scratch::Walk;
+
+/// Orphans repaired together: the pairs of a group are weighed, so the cost grows with its square. Groups overlap in one
+/// orphan, which keeps them joined.
+const MAX_GROUP: usize = 64;
+
+/// An orphan left with fewer links than this (or half of M) looks for new neighbors by a search.
+const FEW_LINKS: usize = 6;
+
+const EF_REPAIR: usize = 64;
+
+/// Two orphans, by index in their group, and their distance.
+type Pair = (f32, usize, usize);
+
+impl Index {
+    /// Takes a node out of every level, top level first. It stays readable; its id is not yet free.
+    pub(crate) fn unlink_node(&self, id: NodeId, walk: &mut Walk, selection: &mut Selection) {
+        for level in (0..=self.graph.node(id).level()).rev() {
+            let orphans: Vec<NodeId> = self.graph.neighbors(id, level).collect();
+            orphans.iter().for_each(|&orphan| self.graph.take_out(orphan, id, level));
+            self.repair(&orphans, level, walk, selection);
+        }
+    }
+
+    fn repair(&self, orphans: &[NodeId], level: usize, walk: &mut Walk, selection: &mut Selection) {
+        let mut rest = orphans;
+        while rest.len() > 1 {
+            let group = &rest[..rest.len().min(MAX_GROUP)];
+            self.repair_group(group, level, selection);
+            rest = &rest[group.len() - 1..];
+        }
+        let few = FEW_LINKS.min(self.graph.m() / 2);
+        for &orphan in orphans {
+            if self.graph.degree(orphan, level) < few {
+                self.look_for_neighbors(orphan, level, walk, selection);
+            }
+        }
+    }
+
+    fn repair_group(&self, group: &[NodeId], level: usize, selection: &mut Selection) {
+        let pairs = self.pairs(group);
+        let mut linked = vec![false; group.len() * group.len()];
+        let mut islands = Islands::new(group.len());
+        for (i, &orphan) in group.iter().enumerate() {
+            for neighbor in self.graph.neighbors(orphan, level) {
+                if let Some(j) = group.iter().position(|&other| other == neighbor) {
+                    linked[i * group.len() + j] = true;
+                    islands.unite(i, j);
+                }
+            }
+        }
+        let mut regained = vec![false; group.len()];
+        for &(distance, i, j) in &pairs {
+            if !islands.are_one(i, j) && self.join(group[i], group[j], distance, level, selection) {
+                islands.unite(i, j);
+                linked[i * group.len() + j] = true;
+                (regained[i], regained[j]) = (true, true);
+            }
+        }
+        let m_max = self.graph.m_max(level);
+        let has_room = |id: NodeId| self.graph.degree(id, level) < m_max;
+        for &(_, i, j) in &pairs {
+            let is_linked = linked[i * group.len() + j] || linked[j * group.len() + i];
+            let wanted = !is_linked && !regained[i] && !regained[j];
+            if wanted && has_room(group[i]) && has_room(group[j]) {
+                self.graph.link(group[i], group[j], level);
+                (regained[i], regained[j]) = (true, true);
+            }
+        }
+    }
+
+    /// All pairs of a group, the nearest first.
+    fn pairs(&self, group: &[NodeId]) -> Vec<Pair> {
+        let mut pairs = Vec::with_capacity(group.len() * group.len() / 2);
+        for (i, &a) in group.iter().enumerate() {
+            for (j, &b) in group.iter().enumerate().skip(i + 1) {
+                pairs.push((self.distance_between(a, b), i, j));
+            }
+        }
+        pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        pairs
+    }
+
+    /// Links two orphans even if one or both are full, at the cost of a link that can be missed.
+    fn join(&self, a: NodeId, b: NodeId, distance: f32, level: usize, selection: &mut Selection) -> bool {
+        let m_max = self.graph.m_max(level);
+        if self.graph.degree(a, level) == m_max {
+            return self.graph.degree(b, level) < m_max
+                && self.connect(b, Candidate { distance, id: a }, level, selection);
+        }
+        self.connect(a, Candidate { distance, id: b }, level, selection)
+    }
+
+    fn look_for_neighbors(&self, id: NodeId, level: usize, walk: &mut Walk, selection: &mut Selection) {
+        if self.descend(self.rows.row(id), level, walk).is_none_or(|top| top < level) {
+            return;
+        }
+        self.search_layer(self.rows.row(id), EF_REPAIR, level, walk);
+        walk.found.retain(|candidate| candidate.id != id && !self.graph.are_linked(id, candidate.id, level));
+        let wanted = self.graph.m().saturating_sub(self.graph.degree(id, level));
+        self.select_neighbors_heuristic(&walk.found, wanted, selection);
+        let chosen = std::mem::take(&mut selection.chosen);
+        for &neighbor in &chosen {
+            self.connect(id, neighbor, level, selection);
+        }
+        selection.chosen = chosen;
+    }
+}
+
+/// Union-find over the orphans of a group.
+struct Islands {
+    parent: Vec<usize>,
+}
+
+impl Islands {
+    fn new(n: usize) -> Islands {
+        Islands { parent: (0..n).collect() }
+    }
+
+    fn root(&mut self, mut i: usize) -> usize {
+        while self.parent[i] != i {
+            self.parent[i] = self.parent[self.parent[i]];
+            i = self.parent[i];
+        }
+        i
+    }
+
+    fn are_one(&mut self, i: usize, j: usize) -> bool {
+        self.root(i) == self.root(j)
+    }
+
+    fn unite(&mut self, i: usize, j: usize) {
+        let (i, j) = (self.root(i), self.root(j));
+        self.parent[i] = j;
+    }
+}

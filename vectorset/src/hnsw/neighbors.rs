@@ -1,0 +1,138 @@
+//! SELECT-NEIGHBORS-HEURISTIC, and which link a full node gives up.
+//!
+//! A candidate is *occluded* if a chosen neighbor is nearer to it than the base is: the way to it leads over that
+//! neighbor. Occluded candidates only fill what places remain. Duplicates need a rule of their own: among equal vectors
+//! no distance is smaller than another, and without it a group of them would link only to itself.
+
+use super::Index;
+use crate::graph::NodeId;
+use crate::pool::Candidate;
+
+/// Two rows nearer than this count as the same vector (rounding of 1 - dot).
+const DUPLICATE_DISTANCE: f32 = 1e-6;
+
+/// A full list longer than this gives up its farthest link without asking who occludes whom: the question costs a
+/// quadratic number of distances.
+const MAX_WEIGHED: usize = 256;
+
+/// Buffers of the selection.
+#[derive(Default)]
+pub(crate) struct Selection {
+    pub(super) chosen: Vec<Candidate>,
+    occluded: Vec<Candidate>,
+    candidates: Vec<Candidate>,
+    around: Vec<NodeId>,
+}
+
+impl Index {
+    /// SELECT-NEIGHBORS-HEURISTIC: at most `m` of `candidates` (nearest first), in `selection.chosen`; the occluded
+    /// ones after the others.
+    pub(super) fn select_neighbors_heuristic(
+        &self,
+        candidates: &[Candidate],
+        m: usize,
+        selection: &mut Selection,
+    ) {
+        let Selection { chosen, occluded, .. } = selection;
+        chosen.clear();
+        occluded.clear();
+        for &candidate in candidates {
+            if chosen.len() == m {
+                break;
+            }
+            if self.is_occluded(candidate, chosen) {
+                occluded.push(candidate);
+            } else {
+                chosen.push(candidate);
+            }
+        }
+        let room = m - chosen.len();
+        chosen.extend(occluded.iter().take(room));
+    }
+
+    fn is_occluded(&self, candidate: Candidate, chosen: &[Candidate]) -> bool {
+        chosen.iter().any(|neighbor| {
+            let between = self.distance_between(candidate.id, neighbor.id);
+            between < candidate.distance
+                || (candidate.distance <= DUPLICATE_DISTANCE && between <= DUPLICATE_DISTANCE)
+        })
+    }
+
+    /// Links `node` to `neighbor` (the candidate's distance is theirs) if the neighbor has, or makes, room.
+    /// `node` itself must have room.
+    pub(super) fn connect(
+        &self,
+        node: NodeId,
+        neighbor: Candidate,
+        level: usize,
+        selection: &mut Selection,
+    ) -> bool {
+        if self.graph.degree(neighbor.id, level) < self.graph.m_max(level) {
+            self.graph.link(neighbor.id, node, level);
+            return true;
+        }
+        let Some(victim) = self.choose_victim(node, neighbor, level, selection) else { return false };
+        self.graph.unlink(neighbor.id, victim, level);
+        self.graph.link(neighbor.id, node, level);
+        true
+    }
+
+    /// The neighbor that a full `base` gives up for `node`; `None` if `node` is the least useful, or if nobody can go
+    /// without being cut off.
+    fn choose_victim(
+        &self,
+        node: NodeId,
+        base: Candidate,
+        level: usize,
+        selection: &mut Selection,
+    ) -> Option<NodeId> {
+        let Selection { chosen, occluded, candidates, around } = selection;
+        let base_row = self.rows.row(base.id);
+        around.clear();
+        around.extend(self.graph.neighbors(base.id, level));
+        candidates.clear();
+        for four in around.chunks(4) {
+            self.distances(base_row, four, |id, distance| candidates.push(Candidate { distance, id }));
+        }
+        candidates.push(Candidate { distance: base.distance, id: node });
+        candidates.sort_unstable();
+        chosen.clear();
+        occluded.clear();
+        for &candidate in candidates.iter() {
+            if candidates.len() <= MAX_WEIGHED && self.is_occluded(candidate, chosen) {
+                occluded.push(candidate);
+            } else {
+                chosen.push(candidate);
+            }
+        }
+        // The farthest occluded first; the nearest of all is never given up.
+        let in_turn = occluded.iter().rev().chain(chosen.iter().skip(1).rev());
+        let min_degree = self.graph.m_max(level) / 4;
+        for victim in in_turn {
+            if victim.id == node {
+                return None;
+            }
+            let keeps_enough = self.graph.degree(victim.id, level) > min_degree;
+            if keeps_enough && self.stays_connected(victim.id, around, node, level) {
+                return Some(victim.id);
+            }
+        }
+        None
+    }
+
+    /// Whether `victim` has a neighbor among `around` or in `node`, so that it remains two steps away.
+    fn stays_connected(&self, victim: NodeId, around: &[NodeId], node: NodeId, level: usize) -> bool {
+        self.graph.neighbors(victim, level).any(|id| id == node || around.contains(&id))
+    }
+
+    /// Puts `node`, which has no link, into the middle of a link of a full node: nobody loses a connection.
+    pub(super) fn split_link(&self, node: NodeId, at: NodeId, level: usize) {
+        let farthest = self.graph.neighbors(at, level).max_by(|&a, &b| {
+            self.distance_between(at, a).total_cmp(&self.distance_between(at, b)).then(a.cmp(&b))
+        });
+        let farthest = farthest.expect("a full node has links");
+        self.graph.unlink(at, farthest, level);
+        self.graph.link(at, node, level);
+        self.graph.link(node, farthest, level);
+    }
+}

@@ -1,0 +1,184 @@
+//! The candidates of one layer search: the nearest `ef` seen so far, and which of them are still to be expanded.
+//!
+//! The paper keeps two heaps (candidates, and the nearest found). Up to `MAX_SORTED` one sorted array serves as both:
+//! insertion by binary search, a cursor at the nearest entry not yet expanded. Above it moving the array's tail would
+//! cost more than the distances, and the two heaps of the paper take over. Both are bounded by `ef`: nothing is cut short.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use crate::graph::NodeId;
+
+/// A node and its distance to the query (or to the node whose neighbors are chosen).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) distance: f32,
+    pub(crate) id: NodeId,
+}
+
+impl Eq for Candidate {}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.distance.total_cmp(&other.distance).then(self.id.cmp(&other.id))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The largest `ef` for which the sorted array is used.
+pub(crate) const MAX_SORTED: usize = 2048;
+
+pub(crate) trait Pool {
+    fn begin(&mut self, ef: usize);
+    /// Offers a node seen for the first time.
+    fn insert(&mut self, candidate: Candidate);
+    /// The nearest node not yet expanded, now counted as expanded; `None` when the nearest `ef` all are.
+    fn next(&mut self) -> Option<NodeId>;
+    /// What `next` would return if nothing nearer came.
+    fn peek(&self) -> Option<NodeId>;
+    /// Writes the nearest first.
+    fn finish(&mut self, found: &mut Vec<Candidate>);
+}
+
+const EXPANDED: u32 = 1 << 31;
+
+#[derive(Default)]
+pub(crate) struct SortedPool {
+    ef: usize,
+    /// Ascending. The id's top bit says whether the node was expanded.
+    entries: Vec<(f32, u32)>,
+    /// All entries before it are expanded.
+    cursor: usize,
+}
+
+impl Pool for SortedPool {
+    fn begin(&mut self, ef: usize) {
+        (self.ef, self.cursor) = (ef, 0);
+        self.entries.clear();
+    }
+
+    #[inline]
+    fn insert(&mut self, candidate: Candidate) {
+        let Candidate { distance, id } = candidate;
+        if self.entries.len() == self.ef {
+            if self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
+                return;
+            }
+            self.entries.pop();
+        }
+        let at = self.entries.partition_point(|&(other, _)| other <= distance);
+        self.entries.insert(at, (distance, id.0));
+        self.cursor = self.cursor.min(at);
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<NodeId> {
+        while let Some((_, id)) = self.entries.get_mut(self.cursor) {
+            self.cursor += 1;
+            if *id & EXPANDED == 0 {
+                *id |= EXPANDED;
+                return Some(NodeId(*id & !EXPANDED));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<NodeId> {
+        let ahead = self.entries.get(self.cursor..)?;
+        ahead.iter().find(|(_, id)| id & EXPANDED == 0).map(|&(_, id)| NodeId(id))
+    }
+
+    fn finish(&mut self, found: &mut Vec<Candidate>) {
+        let nearest = |&(distance, id): &(f32, u32)| Candidate { distance, id: NodeId(id & !EXPANDED) };
+        found.clear();
+        found.extend(self.entries.iter().map(nearest));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct HeapPool {
+    ef: usize,
+    candidates: BinaryHeap<Reverse<Candidate>>,
+    nearest: BinaryHeap<Candidate>,
+}
+
+impl Pool for HeapPool {
+    fn begin(&mut self, ef: usize) {
+        self.ef = ef;
+        self.candidates.clear();
+        self.nearest.clear();
+    }
+
+    fn insert(&mut self, candidate: Candidate) {
+        if self.nearest.len() == self.ef {
+            match self.nearest.peek() {
+                Some(worst) if candidate.distance < worst.distance => self.nearest.pop(),
+                Some(_) | None => return,
+            };
+        }
+        self.nearest.push(candidate);
+        self.candidates.push(Reverse(candidate));
+    }
+
+    fn next(&mut self) -> Option<NodeId> {
+        let Reverse(candidate) = self.candidates.pop()?;
+        let is_kept = self.nearest.peek().is_some_and(|worst| candidate.distance <= worst.distance);
+        is_kept.then_some(candidate.id)
+    }
+
+    fn peek(&self) -> Option<NodeId> {
+        self.candidates.peek().map(|Reverse(candidate)| candidate.id)
+    }
+
+    fn finish(&mut self, found: &mut Vec<Candidate>) {
+        found.clear();
+        found.extend(self.nearest.drain());
+        found.sort_unstable();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds both pools the same stream, expanding now and then.
+    #[test]
+    fn both_pools_keep_the_nearest_and_expand_the_same_nodes() {
+        for seed in 1..50_u64 {
+            let (mut sorted, mut heaps) = (SortedPool::default(), HeapPool::default());
+            let ef = 1 + (seed as usize * 7) % 40;
+            sorted.begin(ef);
+            heaps.begin(ef);
+            let mut state = seed;
+            let mut all = Vec::new();
+            for id in 0..300 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // Distances are distinct, so that ties cannot order the two differently.
+                let distance = (state >> 44) as f32 + id as f32 / 1024.0;
+                let candidate = Candidate { distance, id: NodeId(id) };
+                all.push(candidate);
+                sorted.insert(candidate);
+                heaps.insert(candidate);
+                if id % 3 == 0 {
+                    assert_eq!(sorted.next(), heaps.next(), "seed {seed}");
+                }
+            }
+            while let Some(id) = sorted.next() {
+                assert_eq!(heaps.next(), Some(id), "seed {seed}");
+            }
+            assert_eq!(heaps.next(), None, "seed {seed}");
+            all.sort();
+            all.truncate(ef);
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            sorted.finish(&mut a);
+            heaps.finish(&mut b);
+            assert_eq!((&a, &b), (&all, &all), "seed {seed}");
+        }
+    }
+}

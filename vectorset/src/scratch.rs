@@ -1,0 +1,96 @@
+//! What one search needs besides the graph: a worker keeps one and lends it to every search and insert it runs.
+//!
+//! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by the largest
+//! `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
+
+use crate::distance::Block;
+use crate::graph::NodeId;
+use crate::pool::{Candidate, HeapPool, SortedPool};
+
+/// Buffers of a search; reusable for any set.
+#[derive(Default)]
+pub struct SearchScratch {
+    /// The normalised query.
+    pub(crate) query: Vec<Block>,
+    pub(crate) walk: Walk,
+}
+
+impl SearchScratch {
+    pub fn new() -> SearchScratch {
+        SearchScratch::default()
+    }
+
+    /// Gives back what only big sets or big `ef` need.
+    pub fn shrink(&mut self) {
+        *self = SearchScratch::default();
+    }
+
+    /// Bytes held between searches.
+    pub fn memory_bytes(&self) -> usize {
+        self.walk.visited.marks.capacity() * size_of::<u16>()
+            + self.walk.found.capacity() * size_of::<Candidate>()
+            + self.query.capacity() * size_of::<Block>()
+    }
+}
+
+/// The state of a walk through the graph, apart from the query that it walks towards.
+#[derive(Default)]
+pub(crate) struct Walk {
+    pub(crate) visited: Visited,
+    pub(crate) sorted: SortedPool,
+    pub(crate) heaps: HeapPool,
+    /// Neighbors of the node being expanded that were not visited before.
+    pub(crate) fresh: Vec<NodeId>,
+    /// Entry points before a layer search, its result after it: nearest first.
+    pub(crate) found: Vec<Candidate>,
+}
+
+/// Which nodes a search has seen: a stamp per node, so that a new search costs nothing.
+#[derive(Default)]
+pub(crate) struct Visited {
+    marks: Vec<u16>,
+    current: u16,
+}
+
+impl Visited {
+    /// Forgets all marks and covers ids below `bound`.
+    pub(crate) fn begin(&mut self, bound: u32) {
+        if self.marks.len() < bound as usize {
+            self.marks.resize(bound as usize, 0);
+        }
+        self.current = self.current.wrapping_add(1);
+        if self.current == 0 {
+            self.marks.fill(0);
+            self.current = 1;
+        }
+    }
+
+    /// Marks a node; true if it had no mark. Nodes made after `begin` lie beyond the marks and count as seen: the
+    /// search answers for the set as it was when it began.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, id: NodeId) -> bool {
+        match self.marks.get_mut(id.0 as usize) {
+            Some(mark) if *mark != self.current => {
+                *mark = self.current;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_forgotten_even_when_the_stamp_wraps() {
+        let mut visited = Visited::default();
+        for round in 0..70_000 {
+            visited.begin(3);
+            assert!(visited.insert(NodeId(1)), "round {round}");
+            assert!(!visited.insert(NodeId(1)));
+            assert!(!visited.insert(NodeId(3)), "beyond the bound");
+        }
+    }
+}

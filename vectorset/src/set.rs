@@ -1,0 +1,343 @@
+//! A vector set as readers see it. Every method takes the caller's guard: what it returns stays valid under it.
+//!
+//! Scores are Redis's for NOQUANT: 1 - distance / 2 in f64, the distance 1 - dot of the normalised rows in f32; a zero vector
+//! has 0.5 with everything. The effective `ef` is computed here: min(len, max(ef, count)).
+//! A search answers for the set as it was when it began, without what was removed before it ended.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::epoch::{Domain, Guard};
+use crate::error::Error;
+use crate::exact;
+use crate::graph::{Node, NodeId};
+use crate::hnsw::Index;
+use crate::members::Members;
+use crate::names::Names;
+use crate::pool::Candidate;
+use crate::scratch::{SearchScratch, Walk};
+use crate::vectors::{denormalize, floats, normalize};
+use crate::writer::{Retired, Writer};
+
+pub const MIN_M: u32 = 4;
+pub const MAX_M: u32 = 4096;
+pub const MAX_DIM: u32 = 65_536;
+
+/// What creation fixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// Components of a vector, 1..=`MAX_DIM`.
+    pub dim: u32,
+    /// Links of a node per upper level, `MIN_M`..=`MAX_M`; level 0 holds twice as many.
+    pub m: u32,
+    /// Seeds the levels of nodes and the hash of names.
+    pub seed: u64,
+}
+
+/// What a search looks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Query<'a> {
+    /// The vector of an element of the set.
+    Element(&'a [u8]),
+    /// A vector as the client gave it, not normalised.
+    Vector(&'a [f32]),
+}
+
+/// The shared, readable side of a set.
+pub struct VectorSet {
+    pub(crate) params: Params,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) index: Index,
+    pub(crate) members: Members,
+    pub(crate) names: Names,
+    pub(crate) uid: u64,
+    pub(crate) max_node_uid: AtomicU64,
+    pub(crate) attributes_count: AtomicU32,
+    /// Moves by two with each removal or replacement and is odd during a replacement, when two nodes have one name. A
+    /// search that saw it odd or moving may have met one name twice.
+    pub(crate) changes: AtomicU64,
+    pub(crate) memory_bytes: AtomicUsize,
+    /// What the writer left behind when it was dropped; freed with the set.
+    pub(crate) left_behind: Mutex<Vec<Retired>>,
+}
+
+impl VectorSet {
+    /// An empty set and its only writer.
+    ///
+    /// # Panics
+    /// If `params` are out of range: the server checks what clients say.
+    pub fn create(params: Params, domain: Arc<Domain>) -> (Arc<VectorSet>, Writer) {
+        assert!((1..=MAX_DIM).contains(&params.dim), "dim out of range");
+        assert!((MIN_M..=MAX_M).contains(&params.m), "m out of range");
+        let (names, names_writer) = Names::new(params.seed);
+        let set = Arc::new(VectorSet {
+            params,
+            index: Index::new(params.dim as usize, params.m as usize),
+            members: Members::new(),
+            names,
+            uid: domain.next_set_uid(),
+            domain,
+            max_node_uid: AtomicU64::new(0),
+            attributes_count: AtomicU32::new(0),
+            changes: AtomicU64::new(0),
+            memory_bytes: AtomicUsize::new(0),
+            left_behind: Mutex::new(Vec::new()),
+        });
+        let writer = Writer::new(set.clone(), names_writer);
+        (set, writer)
+    }
+
+    pub fn len(&self) -> usize {
+        self.members.len() as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The epochs that protect this set's readers.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    pub fn params(&self) -> Params {
+        self.params
+    }
+
+    /// Unique among the sets of the domain.
+    pub fn uid(&self) -> u64 {
+        self.uid
+    }
+
+    /// How many nodes were ever made: one per added element and per replaced vector.
+    pub fn max_node_uid(&self) -> u64 {
+        self.max_node_uid.load(Ordering::Relaxed)
+    }
+
+    /// Elements that have an attribute.
+    pub fn attributes_count(&self) -> usize {
+        self.attributes_count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes allocated for the set, without the allocator's own overhead.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<VectorSet>() + self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The highest level that a node has.
+    pub fn max_level(&self, guard: &Guard) -> usize {
+        guard.assert_guards(&self.domain);
+        self.index.graph.max_level()
+    }
+
+    pub fn contains(&self, name: &[u8], guard: &Guard) -> bool {
+        self.find(name, guard).is_some()
+    }
+
+    /// The vector as VEMB tells it: the stored row times its length.
+    pub fn vector(&self, name: &[u8], guard: &Guard) -> Option<Vec<f32>> {
+        let id = self.find(name, guard)?;
+        let row = self.index.rows.row(id);
+        Some(denormalize(row, self.params.dim as usize, self.index.graph.node(id).l2()))
+    }
+
+    /// The stored (normalised) row and the length of the vector.
+    pub fn vector_raw(&self, name: &[u8], guard: &Guard) -> Option<(Vec<f32>, f64)> {
+        let id = self.find(name, guard)?;
+        let row = floats(self.index.rows.row(id), self.params.dim as usize).collect();
+        Some((row, self.index.graph.node(id).l2()))
+    }
+
+    pub fn attribute<'a>(&'a self, name: &[u8], guard: &'a Guard) -> Option<&'a [u8]> {
+        let id = self.find(name, guard)?;
+        self.index.graph.node(id).attribute.load(guard).map(|text| &**text)
+    }
+
+    /// The neighbors of an element, per level from 0 up, with their scores; in no order within a level.
+    pub fn links<'a>(&'a self, name: &[u8], guard: &'a Guard) -> Option<Vec<Vec<Hit<'a>>>> {
+        let id = self.find(name, guard)?;
+        let hit = |other| self.hit(other, self.index.distance_between(id, other), guard);
+        let neighbors = |level| self.index.graph.neighbors(id, level).map(hit).collect();
+        Some((0..=self.index.graph.node(id).level()).map(neighbors).collect())
+    }
+
+    /// The element at a place of the member list, `None` beyond its end: for random choice. Places change with
+    /// removals.
+    pub fn member<'a>(&'a self, index: usize, guard: &'a Guard) -> Option<&'a [u8]> {
+        guard.assert_guards(&self.domain);
+        let id = self.members.get(u32::try_from(index).ok()?)?;
+        Some(self.name(id, guard))
+    }
+
+    /// At most `count` distinct elements, chosen by the caller's random numbers; all, if there are no more.
+    pub fn random_members<'a>(
+        &'a self,
+        count: usize,
+        mut random: impl FnMut() -> u64,
+        guard: &'a Guard,
+    ) -> Vec<&'a [u8]> {
+        guard.assert_guards(&self.domain);
+        let len = self.len();
+        let mut places: Vec<usize> = Vec::new();
+        if count.saturating_mul(2) >= len {
+            places.extend(0..len);
+            for i in 0..count.min(len) {
+                places.swap(i, i + (random() % (len - i) as u64) as usize);
+            }
+            places.truncate(count);
+        } else {
+            let mut taken = HashSet::new();
+            while places.len() < count {
+                let place = (random() % len as u64) as usize;
+                if taken.insert(place) {
+                    places.push(place);
+                }
+            }
+        }
+        places.into_iter().filter_map(|place| self.member(place, guard)).collect()
+    }
+
+    /// The `count` nearest elements that a graph search with `ef` finds; exact where a scan is cheaper.
+    pub fn search<'a>(
+        &'a self,
+        query: Query<'_>,
+        count: usize,
+        ef: usize,
+        scratch: &'a mut SearchScratch,
+        guard: &'a Guard,
+    ) -> Result<Hits<'a>, Error> {
+        let ef = ef.max(count).min(self.len());
+        self.run(query, count, scratch, guard, |set, query, walk| {
+            if exact::is_cheaper(set.len(), ef) {
+                exact::scan(&set.index, &set.members, query, ef, walk);
+            } else {
+                set.index.search(query, ef, walk);
+            }
+        })
+    }
+
+    /// The exact `count` nearest elements, by a scan of all.
+    pub fn search_exact<'a>(
+        &'a self,
+        query: Query<'_>,
+        count: usize,
+        scratch: &'a mut SearchScratch,
+        guard: &'a Guard,
+    ) -> Result<Hits<'a>, Error> {
+        let wanted = count.min(self.len());
+        self.run(query, count, scratch, guard, |set, query, walk| {
+            exact::scan(&set.index, &set.members, query, wanted, walk);
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        query: Query<'_>,
+        count: usize,
+        scratch: &'a mut SearchScratch,
+        guard: &'a Guard,
+        search: impl FnOnce(&VectorSet, &[crate::distance::Block], &mut Walk),
+    ) -> Result<Hits<'a>, Error> {
+        guard.assert_guards(&self.domain);
+        let changes = self.changes.load(Ordering::Acquire);
+        let SearchScratch { query: normalised, walk } = scratch;
+        let query = match query {
+            Query::Element(name) => {
+                self.index.rows.row(self.find(name, guard).ok_or(Error::ElementNotFound)?)
+            }
+            Query::Vector(vector) => {
+                self.check_dim(vector)?;
+                normalize(vector, normalised)?;
+                normalised.as_slice()
+            }
+        };
+        search(self, query, walk);
+        walk.found.retain(|candidate| !self.index.graph.node(candidate.id).is_dead());
+        if changes % 2 == 1 || self.changes.load(Ordering::Acquire) != changes {
+            // An element replaced (or removed and added again) during the search may have been met as both.
+            let mut seen = HashSet::new();
+            walk.found.retain(|candidate| seen.insert(self.name(candidate.id, guard)));
+        }
+        walk.found.truncate(count);
+        Ok(Hits { set: self, found: &walk.found, guard })
+    }
+
+    pub(crate) fn check_dim(&self, vector: &[f32]) -> Result<(), Error> {
+        let expected = self.params.dim as usize;
+        if vector.len() == expected {
+            Ok(())
+        } else {
+            Err(Error::DimensionMismatch { got: vector.len(), expected })
+        }
+    }
+
+    fn find(&self, name: &[u8], guard: &Guard) -> Option<NodeId> {
+        guard.assert_guards(&self.domain);
+        self.names.find(name, |id| self.name(id, guard) == name, guard)
+    }
+
+    fn hit<'a>(&'a self, id: NodeId, distance: f32, guard: &'a Guard) -> Hit<'a> {
+        Hit {
+            name: self.name(id, guard),
+            score: 1.0 - f64::from(distance) / 2.0,
+            node: self.index.graph.node(id),
+            guard,
+        }
+    }
+
+    fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
+        self.index.graph.node(id).name.load(guard).expect("a node has a name as long as a reader knows it")
+    }
+}
+
+impl Drop for VectorSet {
+    fn drop(&mut self) {
+        let left_behind = self.left_behind.get_mut().map(std::mem::take).unwrap_or_default();
+        for retired in left_behind {
+            retired.free(&self.index);
+        }
+        for id in self.members.iter_backwards() {
+            // SAFETY: `&mut self`: no readers, no writer; a member's node is initialised and is a member once.
+            unsafe { self.index.graph.destroy(id) };
+        }
+    }
+}
+
+/// The answer of a search, nearest first.
+pub struct Hits<'a> {
+    set: &'a VectorSet,
+    found: &'a [Candidate],
+    guard: &'a Guard,
+}
+
+impl<'a> Hits<'a> {
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Hit<'a>> + use<'a> {
+        let (set, guard) = (self.set, self.guard);
+        self.found.iter().map(move |found| set.hit(found.id, found.distance, guard))
+    }
+}
+
+/// An element and its similarity to the query.
+#[derive(Clone, Copy)]
+pub struct Hit<'a> {
+    pub name: &'a [u8],
+    /// 1 - distance / 2: 1 for the same direction, 0 for the opposite.
+    pub score: f64,
+    node: &'a Node,
+    guard: &'a Guard,
+}
+
+impl<'a> Hit<'a> {
+    pub fn attribute(&self) -> Option<&'a [u8]> {
+        self.node.attribute.load(self.guard).map(|text| &**text)
+    }
+}

@@ -1,0 +1,101 @@
+//! The stored rows: L2-normalised float32, padded with zeros to whole cache lines, found by id, never moved.
+//!
+//! A kernel thus needs no tail loop, and the dot product of two rows is their cosine. Compact traversal codes of a later
+//! version lie in a slab of their own under the same geometry, so that id and chunk number are shared.
+//! Departure from Redis: the length is computed and kept in f64. So 3e38 does not overflow it and denormals do not
+//! vanish in it. A zero vector stays zero and has length 1, as in Redis.
+
+use std::slice;
+
+use crate::distance::{BLOCK_FLOATS, Block};
+use crate::error::Error;
+use crate::graph::NodeId;
+use crate::slab::{Geometry, Slab};
+
+pub(crate) struct Rows {
+    slab: Slab,
+    n_blocks: usize,
+}
+
+impl Rows {
+    pub(crate) fn stride(dim: usize) -> usize {
+        dim.div_ceil(BLOCK_FLOATS) * size_of::<Block>()
+    }
+
+    pub(crate) fn new(dim: usize, geometry: Geometry) -> Rows {
+        Rows { slab: Slab::new(geometry, Rows::stride(dim)), n_blocks: dim.div_ceil(BLOCK_FLOATS) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn row(&self, id: NodeId) -> &[Block] {
+        // SAFETY: ids are made by `write` before they are published and a row is written again only after the epochs
+        // of all readers that could know the id passed; so the row is initialised and unchanged while it is borrowed.
+        unsafe { slice::from_raw_parts(self.slab.record(id.0).cast::<Block>(), self.n_blocks) }
+    }
+
+    /// Asks the cache for the first `lines` lines of a row.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, id: NodeId, lines: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the id was published, so its chunk is present; a prefetch reads nothing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let row = self.slab.record(id.0).cast::<Block>();
+            for line in 0..lines.min(self.n_blocks) {
+                _mm_prefetch::<_MM_HINT_T0>(row.add(line).cast());
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (id, lines);
+    }
+
+    /// Writer only: makes room for the row of an id that no reader knows. Returns the bytes allocated.
+    pub(crate) fn ensure(&self, id: NodeId) -> usize {
+        self.slab.ensure(id.0)
+    }
+
+    /// Writer only: stores the row of an id that no reader knows and for which there is room.
+    pub(crate) fn write(&self, id: NodeId, row: &[Block]) {
+        assert_eq!(row.len(), self.n_blocks);
+        // SAFETY: `ensure` made the chunk present; no reader knows the id, so nobody reads these lines.
+        unsafe { self.slab.record(id.0).cast::<Block>().copy_from_nonoverlapping(row.as_ptr(), row.len()) }
+    }
+
+    /// Writer only.
+    ///
+    /// # Safety
+    /// As `Slab::release`.
+    pub(crate) unsafe fn release(&self, chunk: usize) -> usize {
+        // SAFETY: passed on.
+        unsafe { self.slab.release(chunk) }
+    }
+}
+
+/// Normalises `vector` into whole blocks and returns its length.
+pub(crate) fn normalize(vector: &[f32], row: &mut Vec<Block>) -> Result<f64, Error> {
+    let mut squares = 0.0_f64;
+    for &x in vector {
+        if !x.is_finite() {
+            return Err(Error::NotFinite);
+        }
+        squares += f64::from(x) * f64::from(x);
+    }
+    let l2 = if squares > 0.0 { squares.sqrt() } else { 1.0 };
+    row.clear();
+    row.resize(vector.len().div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
+    for (block, part) in row.iter_mut().zip(vector.chunks(BLOCK_FLOATS)) {
+        for (to, &x) in block.0.iter_mut().zip(part) {
+            *to = (f64::from(x) / l2) as f32;
+        }
+    }
+    Ok(l2)
+}
+
+/// The vector as it was given, up to float32 rounding.
+pub(crate) fn denormalize(row: &[Block], dim: usize, l2: f64) -> Vec<f32> {
+    floats(row, dim).map(|x| (f64::from(x) * l2) as f32).collect()
+}
+
+pub(crate) fn floats(row: &[Block], dim: usize) -> impl Iterator<Item = f32> {
+    row.iter().flat_map(|block| block.0).take(dim)
+}

@@ -1,0 +1,357 @@
+//! The writing side of a set. There is one `Writer` per set; it alone changes the graph, and it alone frees.
+//!
+//! Order of publication: an added node is linked first and named last; a removed one loses its name first and its links
+//! after. So who finds a name finds a linked node. What was removed waits in limbo; every change collects a little.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::epoch::Limbo;
+use crate::error::Error;
+use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
+use crate::hnsw::{Index, Plan, Selection};
+use crate::names::{NamesWriter, RetiredTables};
+use crate::scratch::SearchScratch;
+use crate::set::VectorSet;
+use crate::shared::Unlinked;
+use crate::vectors::normalize;
+
+/// Things freed with every change, if their time has come: more than a change retires, so limbo does not grow.
+const COLLECTED_PER_CHANGE: usize = 8;
+
+/// What became of an added element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    New,
+    Updated,
+}
+
+/// The right to change a set.
+pub struct Writer {
+    set: Arc<VectorSet>,
+    names: NamesWriter,
+    limbo: Limbo<Retired>,
+    /// Ids to use again, the lowest first: high chunks empty and can be released.
+    free_ids: BinaryHeap<Reverse<u32>>,
+    next_id: u32,
+    /// Ids in use or in limbo, per chunk.
+    chunk_users: Vec<u32>,
+    /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
+    towers: Vec<Vec<NodeId>>,
+    random: u64,
+    plan: Plan,
+    selection: Selection,
+}
+
+/// Something that no new reader can find.
+pub(crate) enum Retired {
+    Node(NodeId),
+    Attribute(Unlinked<Box<[u8]>>),
+    Names(RetiredTables),
+}
+
+impl Retired {
+    /// Frees it. The caller knows that no reader has it any more.
+    pub(crate) fn free(self, index: &Index) {
+        match self {
+            // SAFETY: the node was initialised and left the members when it was retired; the caller vouches for the
+            // readers.
+            Retired::Node(id) => unsafe { index.graph.destroy(id) },
+            Retired::Attribute(text) => text.free(),
+            Retired::Names(tables) => tables.free(),
+        }
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(set: Arc<VectorSet>, names: NamesWriter) -> Writer {
+        let random = set.params.seed;
+        Writer {
+            set,
+            names,
+            limbo: Limbo::new(),
+            free_ids: BinaryHeap::new(),
+            next_id: 0,
+            chunk_users: Vec::new(),
+            towers: vec![Vec::new(); MAX_LEVEL + 1],
+            random,
+            plan: Plan::default(),
+            selection: Selection::default(),
+        }
+    }
+
+    pub fn set(&self) -> &Arc<VectorSet> {
+        &self.set
+    }
+
+    /// Adds an element or replaces the vector of one. `vector` is as the client gave it. Without `attribute` a replaced
+    /// element keeps its own; an empty one removes it.
+    pub fn add(
+        &mut self,
+        name: &[u8],
+        vector: &[f32],
+        attribute: Option<&[u8]>,
+        ef: usize,
+        scratch: &mut SearchScratch,
+    ) -> Result<Added, Error> {
+        let set = self.set.clone();
+        set.check_dim(vector)?;
+        let l2 = normalize(vector, &mut scratch.query)?;
+        let old = self.find(name);
+        let kept = old.and_then(|old| set.index.graph.node(old).attribute.load_unguarded());
+        let attribute = match attribute {
+            Some(given) => Some(given).filter(|given| !given.is_empty()),
+            None => kept.map(|text| &**text),
+        };
+        let id = self.take_id().ok_or(Error::Full)?;
+        let level = self.draw_level();
+        set.index.rows.write(id, &scratch.query);
+        set.index.graph.create(id, level, name, attribute, l2);
+        self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
+        set.max_node_uid.fetch_add(1, Ordering::Relaxed);
+        set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
+
+        let ef = ef.clamp(1, set.len().max(1));
+        set.index.plan_insert(id, level, ef, &mut scratch.walk, &mut self.plan);
+        let added = match old {
+            Some(old) => {
+                set.changes.fetch_add(1, Ordering::AcqRel);
+                self.link_node(id, level);
+                let member_index = set.index.graph.node(old).member_index.load(Ordering::Relaxed);
+                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+                set.members.replace(member_index, id);
+                self.names.replace(&set.names, name, old, id);
+                self.retire_node(old, scratch);
+                set.changes.fetch_add(1, Ordering::AcqRel);
+                Added::Updated
+            }
+            None => {
+                self.link_node(id, level);
+                let (member_index, bytes) = set.members.push(id);
+                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+                self.count_bytes(bytes as isize);
+                let retired = self.names_changed(|names| names.insert(&set.names, name, id));
+                self.retire(retired.map(Retired::Names));
+                Added::New
+            }
+        };
+        self.collect(COLLECTED_PER_CHANGE);
+        Ok(added)
+    }
+
+    /// Puts a planned node into the graph.
+    fn link_node(&mut self, id: NodeId, level: usize) {
+        let set = self.set.clone();
+        set.index.commit_insert(id, level, &self.plan, &mut self.selection);
+        if level > 0 {
+            let tower_index = self.towers[level].len() as u32;
+            set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
+            self.towers[level].push(id);
+        }
+    }
+
+    /// Removes an element; false if there is none of that name.
+    pub fn remove(&mut self, name: &[u8], scratch: &mut SearchScratch) -> bool {
+        let set = self.set.clone();
+        let Some(id) = self.find(name) else { return false };
+        set.changes.fetch_add(2, Ordering::AcqRel);
+        let retired = self.names_changed(|names| names.remove(&set.names, name, id));
+        self.retire(retired.map(Retired::Names));
+        let member_index = set.index.graph.node(id).member_index.load(Ordering::Relaxed);
+        if let Some(moved) = set.members.swap_remove(member_index) {
+            set.index.graph.node(moved).member_index.store(member_index, Ordering::Relaxed);
+        }
+        self.retire_node(id, scratch);
+        self.collect(COLLECTED_PER_CHANGE);
+        true
+    }
+
+    /// Sets or (with `None` or an empty text) removes an element's attribute; false if there is no such element.
+    pub fn set_attribute(&mut self, name: &[u8], attribute: Option<&[u8]>) -> bool {
+        let Some(id) = self.find(name) else { return false };
+        let set = self.set.clone();
+        let node = set.index.graph.node(id);
+        let attribute = attribute.filter(|text| !text.is_empty());
+        let before = node.heap_bytes();
+        let old = node.attribute.swap(attribute.map(Box::from));
+        self.count_bytes(node.heap_bytes() as isize - before as isize);
+        set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
+        set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
+        self.retire(old.map(Retired::Attribute));
+        self.collect(COLLECTED_PER_CHANGE);
+        true
+    }
+
+    /// Frees at most `budget` retired things that no reader can hold any more. Every change calls it with a small
+    /// budget; an owner calls it in idle turns. Returns how many wait.
+    pub fn collect(&mut self, budget: usize) -> usize {
+        let set = self.set.clone();
+        let mut limbo = std::mem::replace(&mut self.limbo, Limbo::new());
+        limbo.collect(&set.domain, budget, |retired| self.free(retired));
+        self.limbo = limbo;
+        self.limbo.len()
+    }
+
+    /// Empties the set for good, for an owner that deletes it. From now on new readers find nothing; those that still
+    /// search keep what they can see. Cheap: the memory goes with `Remains::free_slice`, or at once when the last
+    /// holder drops the set.
+    pub fn close(mut self) -> Remains {
+        let set = self.set.clone();
+        let n_members = set.members.len();
+        set.changes.fetch_add(2, Ordering::AcqRel);
+        set.index.graph.set_entry(None);
+        let retired = self.names_changed(|names| names.clear(&set.names));
+        self.retire(retired.map(Retired::Names));
+        set.members.clear();
+        set.attributes_count.store(0, Ordering::Relaxed);
+        let mut closed = Limbo::new();
+        closed.push(&set.domain, ());
+        Remains { writer: self, n_members, closed }
+    }
+
+    /// Takes a node, which is no member any more, out of the graph.
+    fn retire_node(&mut self, id: NodeId, scratch: &mut SearchScratch) {
+        let set = self.set.clone();
+        let node = set.index.graph.node(id);
+        node.mark_dead();
+        let had_attribute = node.attribute.load_unguarded().is_some();
+        set.attributes_count.fetch_sub(u32::from(had_attribute), Ordering::Relaxed);
+        if node.level() > 0 {
+            let tower = &mut self.towers[node.level()];
+            let tower_index = node.tower_index.load(Ordering::Relaxed);
+            tower.swap_remove(tower_index as usize);
+            if let Some(moved) = tower.get(tower_index as usize) {
+                set.index.graph.node(*moved).tower_index.store(tower_index, Ordering::Relaxed);
+            }
+        }
+        // A new entry before the old one is unlinked: a search always begins in the graph.
+        if set.index.graph.entry() == Some(id) {
+            let tallest = self.towers.iter().rev().find_map(|tower| tower.first().copied());
+            set.index.graph.set_entry(tallest.or_else(|| set.members.get(0)));
+        }
+        set.index.unlink_node(id, &mut scratch.walk, &mut self.selection);
+        self.retire(Some(Retired::Node(id)));
+    }
+
+    fn find(&self, name: &[u8]) -> Option<NodeId> {
+        let graph = &self.set.index.graph;
+        let is_name = |id| graph.node(id).name.load_unguarded().is_some_and(|text| **text == *name);
+        self.set.names.find_as_writer(name, is_name)
+    }
+
+    fn names_changed<R>(&mut self, change: impl FnOnce(&mut NamesWriter) -> R) -> R {
+        let before = self.set.names.memory_bytes_unguarded() as isize;
+        let result = change(&mut self.names);
+        self.count_bytes(self.set.names.memory_bytes_unguarded() as isize - before);
+        result
+    }
+
+    fn retire(&mut self, what: Option<Retired>) {
+        if let Some(what) = what {
+            self.limbo.push(&self.set.domain, what);
+        }
+    }
+
+    fn free(&mut self, retired: Retired) {
+        let set = self.set.clone();
+        let Retired::Node(id) = retired else { return retired.free(&set.index) };
+        self.count_bytes(-(set.index.graph.node(id).heap_bytes() as isize));
+        retired.free(&set.index);
+        self.free_ids.push(Reverse(id.0));
+        let (chunk, _) = set.index.geometry.locate(id.0);
+        self.chunk_users[chunk] -= 1;
+        if self.chunk_users[chunk] == 0 {
+            self.release_chunk(chunk);
+        }
+    }
+
+    /// Gives an unused chunk's memory back.
+    fn release_chunk(&mut self, chunk: usize) {
+        // SAFETY: no id of the chunk is in use or in limbo, so no reader can know one, and all its nodes were
+        // destroyed.
+        let bytes = unsafe { self.set.index.rows.release(chunk) + self.set.index.graph.release(chunk) };
+        self.count_bytes(-(bytes as isize));
+    }
+
+    fn take_id(&mut self) -> Option<NodeId> {
+        let id = match self.free_ids.pop() {
+            Some(Reverse(id)) => NodeId(id),
+            None if self.next_id < MAX_NODES => {
+                self.next_id += 1;
+                NodeId(self.next_id - 1)
+            }
+            None => return None,
+        };
+        let bytes = self.set.index.ensure(id);
+        self.count_bytes(bytes as isize);
+        let (chunk, _) = self.set.index.geometry.locate(id.0);
+        if self.chunk_users.len() <= chunk {
+            self.chunk_users.resize(chunk + 1, 0);
+        }
+        self.chunk_users[chunk] += 1;
+        Some(id)
+    }
+
+    /// floor(-ln(U) / ln(M)), the paper's choice: a node in M reaches the next level.
+    fn draw_level(&mut self) -> usize {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let uniform = ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64;
+        let level = -(1.0 - uniform).ln() / f64::from(self.set.params.m).ln();
+        (level as usize).min(MAX_LEVEL)
+    }
+
+    fn count_bytes(&self, change: isize) {
+        self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
+    }
+}
+
+/// A closed set whose memory is still to be freed.
+pub struct Remains {
+    writer: Writer,
+    /// Former members not freed yet: the first entries of the member list.
+    n_members: u32,
+    /// Holds one token until the readers that were there at the close have gone.
+    closed: Limbo<()>,
+}
+
+impl Remains {
+    /// Frees at most `budget` elements; true when all is freed and the rest costs nothing. It frees nothing, and
+    /// returns false, while a reader from before the close is still there.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        let set = self.writer.set.clone();
+        self.closed.collect(&set.domain, 1, |()| ());
+        if self.closed.len() > 0 {
+            return false;
+        }
+        for _ in 0..budget {
+            let Some(last) = self.n_members.checked_sub(1) else { break };
+            self.n_members = last;
+            self.writer.free(Retired::Node(set.members.former(last)));
+        }
+        self.n_members == 0 && self.writer.collect(budget) == 0
+    }
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        let members = &self.writer.set.members;
+        if let Ok(mut left_behind) = self.writer.set.left_behind.lock() {
+            left_behind.extend((0..self.n_members).map(|index| Retired::Node(members.former(index))));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let limbo = std::mem::replace(&mut self.limbo, Limbo::new());
+        // Readers may still hold what is in limbo; the set outlives them, so it takes it over.
+        if let Ok(mut left_behind) = self.set.left_behind.lock() {
+            left_behind.extend(limbo.into_remaining());
+        }
+    }
+}
