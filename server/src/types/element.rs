@@ -22,6 +22,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use skerry_resp::parse_i64;
+
 const STRING_32: u8 = 0b1111_0000;
 const INTEGER_16: u8 = 0b1111_0001;
 const INTEGER_24: u8 = 0b1111_0010;
@@ -29,8 +31,6 @@ const INTEGER_32: u8 = 0b1111_0011;
 const INTEGER_64: u8 = 0b1111_0100;
 /// The longest head: the tag and eight bytes of an integer.
 const HEAD_MAX_BYTES: usize = 9;
-/// The longest decimal i64, sign included.
-const DECIMAL_MAX_BYTES: usize = 20;
 
 /// Room for the decimal digits of an integer element; see [`Element::as_bytes`].
 pub type Digits = itoa::Buffer;
@@ -49,7 +49,7 @@ impl<'a> Element<'a> {
     /// The canonical form of `bytes`: an integer if they are its canonical decimal text.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {
-        match parse_canonical_i64(bytes) {
+        match parse_i64(bytes) {
             Some(integer) => Element::Integer(integer),
             None => Element::Bytes(bytes),
         }
@@ -95,33 +95,6 @@ impl Hash for Element<'_> {
     }
 }
 
-/// Reads exactly what Redis's `string2ll` reads: no sign but '-', no leading zero, no "-0", no blanks.
-#[inline]
-pub fn parse_canonical_i64(bytes: &[u8]) -> Option<i64> {
-    let (&first, rest) = bytes.split_first()?;
-    if bytes.len() > DECIMAL_MAX_BYTES {
-        return None;
-    }
-    let (negative, lead, digits) = match first {
-        b'0' => return rest.is_empty().then_some(0),
-        b'1'..=b'9' => (false, first, rest),
-        b'-' => match rest.split_first()? {
-            (&lead @ b'1'..=b'9', digits) => (true, lead, digits),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let mut magnitude = u64::from(lead - b'0');
-    for &digit in digits {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
-}
-
 /// An element ready to be stored or looked for: its head, and the body the head announces.
 #[derive(Clone, Copy)]
 pub struct Encoded<'a> {
@@ -147,7 +120,7 @@ impl<'a> Encoded<'a> {
 
     #[inline]
     fn string(body: &'a [u8]) -> Self {
-        debug_assert!(parse_canonical_i64(body).is_none());
+        debug_assert!(parse_i64(body).is_none());
         let mut head = [0; HEAD_MAX_BYTES];
         let n_head = match body.len() {
             n @ 0..=63 => {
@@ -409,7 +382,7 @@ mod tests {
         {
             assert_eq!(Element::of(text.as_bytes()), Element::Bytes(text.as_bytes()), "{text}");
         }
-        assert_eq!(parse_canonical_i64(b"99999999999999999999"), None);
+        assert_eq!(Element::of(b"99999999999999999999").n_bytes(), 20);
     }
 
     /// Each boundary of the format, both sides, with the length a listpack gives it.

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use super::good_size;
+use crate::alloc::good_size;
 use crate::keyspace::table::TableEntry;
 
 const TAG_BYTES: usize = 1;

@@ -15,7 +15,7 @@
 //! Cost: push and pop O(1) amortised; insert and remove in the middle O(bytes); find and seek O(entries).
 
 use super::element::{Element, Encoded, decode, n_entry_at, n_entry_before};
-use super::good_size;
+use crate::alloc::good_size;
 
 /// A listpack's header and end mark, which a packed buffer keeps outside: counted where Redis compares bytes.
 pub const LISTPACK_FRAME_BYTES: usize = 7;

@@ -12,8 +12,9 @@
 //! Cost: the small encodings O(log n) and O(n) for n up to the limits; the table O(1), growth in steps of microseconds.
 
 use hashbrown::HashSet;
+use skerry_resp::parse_i64;
 
-use super::element::{Element, Encoded, parse_canonical_i64};
+use super::element::{Element, Encoded};
 use super::intset::Intset;
 use super::member::Member;
 use super::packed::{Growth, Packed};
@@ -69,7 +70,7 @@ impl Taken {
 impl Set {
     /// An empty set in the encoding Redis would create for a command with `n_members` members, `first` among them.
     pub fn for_members(first: &[u8], n_members: usize, limits: &Limits) -> Self {
-        if parse_canonical_i64(first).is_some() && n_members <= limits.set_max_intset_entries {
+        if parse_i64(first).is_some() && n_members <= limits.set_max_intset_entries {
             Self::new_intset()
         } else if n_members <= limits.set_max_listpack_entries {
             Self::new_packed()
@@ -152,7 +153,7 @@ impl Set {
 
     fn add_to_intset(&mut self, member: &[u8], limits: &Limits) -> bool {
         let Repr::Ints(ints) = &mut self.0 else { unreachable!("the caller has looked") };
-        if let Some(integer) = parse_canonical_i64(member) {
+        if let Some(integer) = parse_i64(member) {
             let added = ints.insert(integer);
             if added && ints.len() > limits.set_max_intset_entries.min(PACKED_MAX_BYTES) {
                 self.become_table(limits.seed);
@@ -179,7 +180,7 @@ impl Set {
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
-            Repr::Ints(ints) => parse_canonical_i64(member).is_some_and(|integer| ints.remove(integer)),
+            Repr::Ints(ints) => parse_i64(member).is_some_and(|integer| ints.remove(integer)),
             Repr::Packed(packed) => {
                 let found = packed.find::<1>(&Encoded::of(member));
                 found.map(|at| packed.remove(at, 1)).is_some()
@@ -191,7 +192,7 @@ impl Set {
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
         match &self.0 {
-            Repr::Ints(ints) => parse_canonical_i64(member).is_some_and(|integer| ints.contains(integer)),
+            Repr::Ints(ints) => parse_i64(member).is_some_and(|integer| ints.contains(integer)),
             Repr::Packed(packed) => packed.find::<1>(&Encoded::of(member)).is_some(),
             Repr::Table(members) => members.contains(member),
         }
