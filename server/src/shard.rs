@@ -6,7 +6,7 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::keyspace::{HashSeed, Key, Keyspace};
+use crate::keyspace::{EntryRef, HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,11 +100,13 @@ impl Shard {
 
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix(&mut self.random)
+    }
+
+    /// A random entry of a database, dead ones too.
+    pub fn random_entry(&mut self, db: DbIndex) -> Option<EntryRef<'_>> {
+        let random = &mut self.random;
+        self.keyspaces[db.0 as usize].random(|| splitmix(random))
     }
 
     /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
@@ -240,4 +242,12 @@ impl Shard {
         }
         is_more
     }
+}
+
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
