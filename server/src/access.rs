@@ -10,7 +10,7 @@
 use crate::error::CommandError;
 use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
 use crate::shard::{DbIndex, EventClass, Shard};
-use crate::types::{Hash, List, Set};
+use crate::types::{Element, Hash, List, Set};
 use skerry_resp::reply::Reply;
 
 /// Where and when a handler looks: the caller's database and the command's one `now`.
@@ -54,6 +54,15 @@ impl Text<'_> {
     }
 }
 
+/// An element of a collection, as a bulk string.
+#[inline]
+pub fn reply_element(element: Element<'_>, reply: &mut Reply<'_>) {
+    match element {
+        Element::Integer(value) => reply.bulk_integer(value),
+        Element::Bytes(bytes) => reply.bulk(bytes),
+    }
+}
+
 /// The string in a view, or WRONGTYPE.
 #[inline]
 pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
@@ -89,7 +98,7 @@ macro_rules! typed {
             }
         }
 
-        /// The same, made of `new` if the key is absent. The caller puts something in: no key is left empty.
+        /// The same with one probe, made of `new` if the key is absent. The caller puts something in: no key is left empty.
         #[inline]
         pub fn $edit_or_new(
             &mut self,
@@ -97,10 +106,12 @@ macro_rules! typed {
             key: &Key<'_>,
             new: impl FnOnce() -> $type,
         ) -> Result<&mut $type, CommandError> {
-            if self.peek(at, key).is_none() {
-                self.insert(at, key, NewValue::Object(Object::$type(Box::new(new()))), Ttl::Clear);
+            self.expire_on_access(at, key);
+            let new = || NewValue::Object(Object::$type(Box::new(new())));
+            match self.keyspace(at.db).get_or_insert(key, new).into_object_mut() {
+                Some(Object::$type(value)) => Ok(value),
+                _ => Err(CommandError::WrongType),
             }
-            Ok(self.$edit(at, key)?.expect("it is there now"))
         }
     };
 }

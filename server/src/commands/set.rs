@@ -3,6 +3,8 @@
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
+use crate::shard::EventClass;
+use crate::types::Set;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -23,9 +25,19 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 
+/// One lookup; nothing is allocated but what the set stores.
 fn sadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    let key = ctx.key(args, 1);
+    let n_members = args.len() - 2;
+    let limits = ctx.limits;
+    let set = ctx.shard.set_or_new(ctx.at(), &key, || Set::for_members(args.get(2), n_members, limits))?;
+    set.announce(n_members, limits);
+    let n_added = args.from(2).filter(|member| set.add(member, limits)).count();
+    if n_added > 0 {
+        ctx.changed(&key, EventClass::Set, "sadd");
+    }
+    ctx.reply.integer(n_added as i64);
+    Ok(())
 }
 
 fn srem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
