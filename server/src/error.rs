@@ -18,6 +18,7 @@ pub enum CommandError {
     NotFloat,
     OutOfRange,
     NotPositive,
+    NotBetween(i64, i64),
     NoSuchKey,
     IndexOutOfRange,
     /// The command's full name (`get`, `client|list`).
@@ -69,6 +70,9 @@ impl fmt::Display for CommandError {
             Self::NotFloat => "ERR value is not a valid float",
             Self::OutOfRange => "ERR value is out of range",
             Self::NotPositive => "ERR value is out of range, must be positive",
+            Self::NotBetween(min, max) => {
+                return write!(f, "ERR value is out of range, value must between {min} and {max}");
+            }
             Self::NoSuchKey => "ERR no such key",
             Self::IndexOutOfRange => "ERR index out of range",
             Self::WrongArity(name) => {

@@ -235,6 +235,11 @@ impl Keyspace {
         self.lazyfree.give_entry(entry);
     }
 
+    /// Frees a value that has left its entry, in the same way.
+    pub fn discard_object(&mut self, object: Object) {
+        self.lazyfree.give_object(object);
+    }
+
     /// Takes a key's entry out and leaves a stub, which keeps the key counted, scanned and found (as lent).
     pub fn take(&mut self, key: &Key<'_>) -> Option<Entry> {
         let mut slot = self.table.find_mut(key.hash, key.bytes)?;
