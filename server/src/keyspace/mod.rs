@@ -23,7 +23,6 @@ mod expire;
 pub mod hash;
 mod lazyfree;
 pub mod object;
-mod segment;
 pub mod table;
 pub mod thin;
 

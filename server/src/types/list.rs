@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use super::Limits;
 use super::element::{Element, Encoded};
+use super::node::{NodeLimit, remove_from_packed, remove_from_packed_rev};
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
-use super::quicklist::{self, NodeLimit, Quicklist, remove_from_packed, remove_from_packed_rev};
+use super::quicklist::{self, Quicklist};
 
 #[derive(Clone)]
 pub struct List(Repr);
@@ -125,8 +126,14 @@ impl List {
             return false;
         }
         match (&mut self.0, end) {
-            (Repr::Packed(packed), End::Front) => packed.remove(packed.seek(0), 1),
-            (Repr::Packed(packed), End::Back) => packed.remove(packed.seek(packed.len() - 1), 1),
+            (Repr::Packed(packed), End::Front) => {
+                packed.pop_front();
+                packed.give_back();
+            }
+            (Repr::Packed(packed), End::Back) => {
+                packed.pop_back();
+                packed.give_back();
+            }
             (Repr::Quick(quick), End::Front) => quick.pop_front(),
             (Repr::Quick(quick), End::Back) => quick.pop_back(),
         }
@@ -271,13 +278,12 @@ impl List {
 
     // ---- whole
 
-    /// Heap bytes held and the list itself.
+    /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.0 {
-                Repr::Packed(packed) => packed.heap_bytes(),
-                Repr::Quick(quick) => quick.heap_bytes(),
-            }
+        match &self.0 {
+            Repr::Packed(packed) => packed.heap_bytes(),
+            Repr::Quick(quick) => quick.heap_bytes(),
+        }
     }
 
     /// Frees up to `budget` nodes; true when nothing is left. The list is then empty.
@@ -294,7 +300,7 @@ impl List {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         match &self.0 {
-            Repr::Packed(packed) => packed.check(),
+            Repr::Packed(packed) => packed.check_whole(),
             Repr::Quick(quick) => quick.check(),
         }
     }
@@ -322,6 +328,8 @@ impl List {
         if let Repr::Quick(quick) = &mut self.0
             && let Some(packed) = quick.take_half_node(NodeLimit::of(limits.list_max_listpack_size))
         {
+            let mut packed = packed;
+            packed.give_back();
             self.0 = Repr::Packed(packed);
         }
     }
@@ -330,8 +338,7 @@ impl List {
 /// Same elements in the same order, whatever the encodings.
 impl PartialEq for List {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 
