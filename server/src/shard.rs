@@ -100,13 +100,19 @@ impl Shard {
 
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
     pub fn random(&mut self) -> u64 {
-        splitmix(&mut self.random)
+        splitmix64(&mut self.random)
     }
 
     /// A random entry of a database, dead ones too.
     pub fn random_entry(&mut self, db: DbIndex) -> Option<EntryRef<'_>> {
         let random = &mut self.random;
-        self.keyspaces[db.0 as usize].random(|| splitmix(random))
+        self.keyspaces[db.0 as usize].random(|| splitmix64(random))
+    }
+
+    /// A generator of its own, for a handler that draws while it holds a value.
+    pub fn random_source(&mut self) -> impl FnMut() -> u64 + use<> {
+        let mut state = self.random();
+        move || splitmix64(&mut state)
     }
 
     /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
@@ -244,7 +250,7 @@ impl Shard {
     }
 }
 
-fn splitmix(state: &mut u64) -> u64 {
+fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
