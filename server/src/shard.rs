@@ -6,7 +6,7 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::keyspace::{EntryRef, HashSeed, Key, Keyspace};
+use crate::keyspace::{HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,12 +101,6 @@ impl Shard {
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
     pub fn random(&mut self) -> u64 {
         splitmix64(&mut self.random)
-    }
-
-    /// A random entry of a database, dead ones too.
-    pub fn random_entry(&mut self, db: DbIndex) -> Option<EntryRef<'_>> {
-        let random = &mut self.random;
-        self.keyspaces[db.0 as usize].random(|| splitmix64(random))
     }
 
     /// A generator of its own, for a handler that draws while it holds a value.

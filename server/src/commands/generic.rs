@@ -220,9 +220,10 @@ fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn randomkey(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let db = ctx.caller.db;
     ctx.reply.array(3);
+    let mut random = ctx.shard.random_source();
     let mut is_found = false;
     for _ in 0..RANDOMKEY_TRIES {
-        let Some(entry) = ctx.shard.random_entry(db) else { break };
+        let Some(entry) = ctx.shard.keyspace(db).random(&mut random) else { break };
         if !entry.is_expired(ctx.now_ms) {
             ctx.reply.bulk(entry.key());
             is_found = true;
@@ -237,8 +238,7 @@ fn randomkey(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     }
     let n_keys = if is_found { ctx.keyspace().len() } else { 0 };
     ctx.reply.integer(n_keys as i64);
-    let random = ctx.shard.random() >> 1;
-    ctx.reply.integer(random as i64);
+    ctx.reply.integer((random() >> 1) as i64);
     Ok(())
 }
 
