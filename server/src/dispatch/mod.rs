@@ -403,8 +403,10 @@ impl Node {
                 break WaveEnd::More(next);
             }
         };
-        if wave.len() > 1 {
-            let keyspace = self.shard.keyspace(client.db);
+        // A shard that is away, lent as a whole, has no databases here.
+        if wave.len() > 1
+            && let Some(keyspace) = self.shard.keyspaces().get(usize::from(client.db.0))
+        {
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_bucket(item.hash);
             }
