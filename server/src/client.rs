@@ -154,6 +154,8 @@ pub struct Client {
     pub write_mask: u64,
     /// Lends in flight, all by `lend_command`.
     pub n_lends: u32,
+    /// One of them is an EXEC that may change the connection (SELECT, HELLO): what comes after it waits.
+    pub is_exec_rebinding: bool,
     pub lend_command: Option<&'static Command>,
     /// Bloom filter of the keys of write lends in flight.
     pub lend_keys: [u64; 16],
@@ -207,6 +209,7 @@ impl Client {
             write_command: None,
             write_mask: 0,
             n_lends: 0,
+            is_exec_rebinding: false,
             lend_command: None,
             lend_keys: [0; 16],
             parked: Parked::No,

@@ -139,6 +139,9 @@ impl Node {
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false });
         client.n_lends += 1;
+        client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| {
+            multi.queue.iter().any(|queued| matches!(queued.command.handler, Handler::Conn(_)))
+        });
         client.lend_command = Some(plan.row.command);
         if plan.mode == HoldMode::Exclusive {
             for key in &plan.keys {
@@ -512,6 +515,7 @@ impl Node {
         };
         client.n_lends -= u32::from(is_there);
         if client.n_lends == 0 {
+            client.is_exec_rebinding = false;
             client.lend_keys = [0; 16];
         }
         if is_there {

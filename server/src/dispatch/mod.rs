@@ -497,6 +497,10 @@ impl Node {
     /// Kind of handler times number of owners: every case of routing.
     #[inline]
     fn route(&mut self, client: &mut Box<Client>, row: &'static Row, item: &Item, args: Args<'_>, admit: Admit) -> Step {
+        if client.is_exec_rebinding {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         match row.command.handler {
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
