@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
-use crate::command::{Command, CommandId};
+use crate::command::{Command, CommandId, Handler};
 use crate::shard::{DbIndex, ShardId};
 
 /// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
@@ -66,6 +66,13 @@ pub struct Multi {
     /// A queued command was refused: EXEC answers EXECABORT.
     pub is_broken: bool,
     pub bytes: usize,
+}
+
+impl Multi {
+    /// Whether the queue may change the connection (SELECT, HELLO).
+    pub fn changes_connection(&self) -> bool {
+        self.queue.iter().any(|queued| matches!(queued.command.handler, Handler::Conn(_)))
+    }
 }
 
 /// CLIENT REPLY.

@@ -139,9 +139,7 @@ impl Node {
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false });
         client.n_lends += 1;
-        client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| {
-            multi.queue.iter().any(|queued| matches!(queued.command.handler, Handler::Conn(_)))
-        });
+        client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| multi.changes_connection());
         client.lend_command = Some(plan.row.command);
         if plan.mode == HoldMode::Exclusive {
             for key in &plan.keys {
@@ -548,7 +546,7 @@ impl Node {
             if lend.is_touched {
                 Reply::new(out, lend.proto).null_array();
             } else {
-                self.run_queue(client, *multi, out);
+                self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
         } else {
             let Handler::Shard(handler) = lend.row.command.handler else {
@@ -612,7 +610,7 @@ impl Node {
                     shards.push((owner.shard, shard));
                 }
             }
-            self.run_queue_on_all(client, *multi, &mut shards, out);
+            self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut shards, out);
             for (id, shard) in shards {
                 let owner = lend.owners.iter_mut().find(|owner| owner.shard == id);
                 owner.expect("it came from there").whole = Some(shard);
