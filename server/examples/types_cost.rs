@@ -6,11 +6,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use skerry_server::alloc::Counting;
 use skerry_server::keyspace::hash::HashSeed;
 use skerry_server::types::{Hash, Limits, List, Set};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting = Counting;
 
 fn best_ns(name: &str, n: usize, mut round: impl FnMut()) {
     if std::env::args().nth(1).is_some_and(|wanted| !name.contains(&wanted)) {

@@ -122,7 +122,7 @@ macro_rules! typed {
 impl Shard {
     /// Removes `key` if it is past its deadline.
     #[inline]
-    fn expire_on_access(&mut self, at: At, key: &Key<'_>) {
+    pub fn expire_on_access(&mut self, at: At, key: &Key<'_>) {
         let keyspace = self.keyspace(at.db);
         if keyspace.n_expires() > 0 && keyspace.is_expired(key, at.now_ms) {
             self.remove_expired(at, key);

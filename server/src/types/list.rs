@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use super::Limits;
 use super::element::{Element, Encoded};
-use super::node::{NodeLimit, remove_from_packed, remove_from_packed_rev};
+use super::node::NodeLimit;
+pub use super::packed::End;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
 use super::quicklist::{self, Quicklist};
@@ -23,12 +24,6 @@ pub struct List(Repr);
 enum Repr {
     Packed(Packed),
     Quick(Box<Quicklist>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Front,
-    Back,
 }
 
 impl Default for List {
@@ -229,11 +224,9 @@ impl List {
 
     /// Removes up to `max` elements equal to `value`, the first ones or (`End::Back`) the last ones.
     pub fn remove(&mut self, from: End, max: usize, value: &[u8], limits: &Limits) -> usize {
-        let n_removed = match (&mut self.0, from) {
-            (Repr::Packed(packed), End::Front) => remove_from_packed(packed, value, max),
-            (Repr::Packed(packed), End::Back) => remove_from_packed_rev(packed, value, max),
-            (Repr::Quick(quick), End::Front) => quick.remove(value, max),
-            (Repr::Quick(quick), End::Back) => quick.remove_rev(value, max),
+        let n_removed = match &mut self.0 {
+            Repr::Packed(packed) => packed.remove_equal(&Encoded::of(value), max, from),
+            Repr::Quick(quick) => quick.remove_equal(value, max, from),
         };
         if n_removed > 0 {
             self.become_packed_if_half(limits);

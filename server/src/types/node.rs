@@ -6,7 +6,7 @@
 //! It knows no list.
 
 use super::element::{Element, Encoded};
-use super::packed::{self, Growth, Packed};
+use super::packed::{self, End, Growth, Packed};
 
 /// Redis reckons this many bytes of head and backlen for an element before it is encoded.
 pub(super) const ENTRY_ESTIMATE_BYTES: usize = 8;
@@ -124,65 +124,32 @@ impl Node {
         }
     }
 
+    /// Removes up to `max` elements equal to the value; a plain node is emptied, for the list to drop.
+    pub(super) fn remove_equal(&mut self, value: &[u8], max: usize, from: End) -> usize {
+        match self {
+            Node::Packed(packed) => packed.remove_equal(&Encoded::of(value), max, from),
+            Node::Plain(plain) if **plain == *value => {
+                *plain = Box::default();
+                1
+            }
+            Node::Plain(_) => 0,
+        }
+    }
+
+    /// Whether `remove_equal` has left nothing (a plain element is never empty).
+    pub(super) fn is_used_up(&self) -> bool {
+        match self {
+            Node::Packed(packed) => packed.is_empty(),
+            Node::Plain(value) => value.is_empty(),
+        }
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Node::Packed(packed) => packed.heap_bytes(),
             Node::Plain(value) => value.len(),
         }
     }
-}
-
-/// Removes in one node; a plain one is emptied (and dropped by the caller).
-pub(super) fn remove_from_node(node: &mut Node, value: &[u8], max: usize) -> usize {
-    match node {
-        Node::Packed(packed) => remove_from_packed(packed, value, max),
-        Node::Plain(plain) => empty_plain(plain, value),
-    }
-}
-
-pub(super) fn remove_from_node_rev(node: &mut Node, value: &[u8], max: usize) -> usize {
-    match node {
-        Node::Packed(packed) => remove_from_packed_rev(packed, value, max),
-        Node::Plain(plain) => empty_plain(plain, value),
-    }
-}
-
-fn empty_plain(plain: &mut Box<[u8]>, value: &[u8]) -> usize {
-    if **plain != *value {
-        return 0;
-    }
-    *plain = Box::default();
-    1
-}
-
-pub(super) fn remove_from_packed(packed: &mut Packed, value: &[u8], max: usize) -> usize {
-    let element = Element::of(value);
-    let mut n_removed = 0;
-    let mut next = packed.first();
-    while let Some(at) = next.filter(|_| n_removed < max) {
-        if packed.get(at) == element {
-            packed.remove(at, 1);
-            n_removed += 1;
-            next = (at < packed.end()).then_some(at);
-        } else {
-            next = packed.next(at);
-        }
-    }
-    n_removed
-}
-
-pub(super) fn remove_from_packed_rev(packed: &mut Packed, value: &[u8], max: usize) -> usize {
-    let element = Element::of(value);
-    let mut n_removed = 0;
-    let mut next = packed.last();
-    while let Some(at) = next.filter(|_| n_removed < max) {
-        if packed.get(at) == element {
-            packed.remove(at, 1);
-            n_removed += 1;
-        }
-        next = packed.before(at);
-    }
-    n_removed
 }
 
 pub(super) enum NodeIter<'a> {

@@ -39,6 +39,13 @@ pub enum Growth {
     Roomy,
 }
 
+/// The first or the last elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
+}
+
 #[derive(Default)]
 pub struct Packed {
     bytes: Vec<u8>,
@@ -237,6 +244,51 @@ impl Packed {
         self.give_back();
     }
 
+    /// Removes the first or last `max` entries equal to `element`, in one pass; returns how many there were.
+    pub fn remove_equal(&mut self, element: &Encoded<'_>, max: usize, from: End) -> usize {
+        let n_spared = match from {
+            End::Front => 0,
+            End::Back => self.count_equal(element).saturating_sub(max),
+        };
+        let probe = element.probe();
+        let (mut n_found, mut n_removed) = (0, 0);
+        let (mut read, mut write) = (self.start as usize, self.start as usize);
+        while read < self.bytes.len() && n_removed < max {
+            let entry = &self.bytes[read..];
+            let n = n_entry_at(entry);
+            let found = probe.may_be_at(entry) && element.is_at(entry);
+            n_found += usize::from(found);
+            if found && n_found > n_spared {
+                n_removed += 1;
+            } else {
+                if write < read {
+                    self.bytes.copy_within(read..read + n, write);
+                }
+                write += n;
+            }
+            read += n;
+        }
+        if n_removed > 0 {
+            let len = self.bytes.len();
+            self.bytes.copy_within(read.., write);
+            self.bytes.truncate(len - (read - write));
+            self.count -= n_removed as u32;
+            self.give_back();
+        }
+        n_removed
+    }
+
+    fn count_equal(&self, element: &Encoded<'_>) -> usize {
+        let probe = element.probe();
+        let mut entries = self.payload();
+        let mut n_equal = 0;
+        while !entries.is_empty() {
+            n_equal += usize::from(probe.may_be_at(entries) && element.is_at(entries));
+            entries = &entries[n_entry_at(entries)..];
+        }
+        n_equal
+    }
+
     /// Cuts the entries from `at` (entry number `index`) on off into a buffer of their own.
     pub fn split_off(&mut self, at: Position, index: usize) -> Packed {
         let tail =
@@ -367,11 +419,6 @@ impl Packed {
         self.check();
         assert!(self.bytes.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES);
     }
-}
-
-enum End {
-    Front,
-    Back,
 }
 
 impl Growth {

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::element::{Element, Encoded};
-use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit, remove_from_node, remove_from_node_rev};
-use super::packed::{Growth, LISTPACK_FRAME_BYTES, Packed};
+use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit};
+use super::packed::{End, Growth, LISTPACK_FRAME_BYTES, Packed};
 
 /// A new node takes this much at once, times the number of nodes: never over a fraction of the list.
 const NODE_FIRST_BYTES: usize = 2048;
@@ -327,37 +327,25 @@ impl Quicklist {
         }
     }
 
-    /// Removes the first `max` elements equal to `value`; returns how many there were.
-    pub(super) fn remove(&mut self, value: &[u8], max: usize) -> usize {
+    /// Removes the first or last `max` elements equal to `value`; returns how many there were.
+    pub(super) fn remove_equal(&mut self, value: &[u8], max: usize, from: End) -> usize {
         let mut n_removed = 0;
-        let mut at = 0;
-        while at < self.nodes.len() && n_removed < max {
-            n_removed += remove_from_node(&mut self.nodes[at], value, max - n_removed);
-            at += 1;
-        }
-        self.drop_empty_nodes(n_removed);
-        n_removed
-    }
-
-    /// Removes the last `max` elements equal to `value`.
-    pub(super) fn remove_rev(&mut self, value: &[u8], max: usize) -> usize {
-        let mut n_removed = 0;
-        for node in self.nodes.iter_mut().rev() {
+        let n_nodes = self.nodes.len();
+        for step in 0..n_nodes {
             if n_removed == max {
                 break;
             }
-            n_removed += remove_from_node_rev(node, value, max - n_removed);
+            let at = match from {
+                End::Front => step,
+                End::Back => n_nodes - 1 - step,
+            };
+            n_removed += self.nodes[at].remove_equal(value, max - n_removed, from);
         }
-        self.drop_empty_nodes(n_removed);
-        n_removed
-    }
-
-    fn drop_empty_nodes(&mut self, n_removed: usize) {
         self.len -= n_removed;
         if n_removed > 0 {
-            self.nodes
-                .retain(|node| node.len() > 0 && !matches!(node, Node::Plain(value) if value.is_empty()));
+            self.nodes.retain(|node| !node.is_used_up());
         }
+        n_removed
     }
 
     pub(super) fn truncate_front(&mut self, n: usize) {
