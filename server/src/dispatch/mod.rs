@@ -403,7 +403,8 @@ impl Node {
                 break WaveEnd::More(next);
             }
         };
-        if wave.len() > 1 {
+        // A shard that is lent as a whole has no databases here.
+        if wave.len() > 1 && self.shard.n_databases() > 0 {
             let keyspace = self.shard.keyspace(client.db);
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_bucket(item.hash);
