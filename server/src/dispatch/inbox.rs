@@ -103,6 +103,7 @@ impl Node {
                 n += 1;
                 if let Message::Request { head, .. } = message
                     && head.hashed_at != 0
+                    && self.shard.n_databases() > 0
                 {
                     let keyspace = self.shard.keyspace(head.db);
                     if pass == 0 {
