@@ -455,3 +455,15 @@ fn append_is_amortised() {
     );
     assert_eq!(keyspace.expire_at(&key), Some(NOW));
 }
+
+#[test]
+fn get_or_insert_finds_what_is_there_and_makes_what_is_not() {
+    let mut keyspace = Keyspace::new(HashSeed::from_u64(1));
+    let key = Key::new(b"n", keyspace.seed());
+    *keyspace.get_or_insert(&key, || NewValue::Int(1)).int_mut().expect("an integer") += 1;
+    assert_eq!(keyspace.len(), 1);
+    keyspace.set_expire(&key, 1_000);
+    let mut found = keyspace.get_or_insert(&key, || unreachable!("it is there"));
+    assert_eq!(found.int_mut(), Some(&mut 2));
+    assert_eq!((keyspace.len(), keyspace.expire_at(&key)), (1, Some(1_000)));
+}
