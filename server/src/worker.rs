@@ -579,6 +579,9 @@ impl Worker {
     fn stop(mut self) {
         // What is answered is still written, as far as the sockets take it.
         self.write_dirty();
+        // The listeners take their socket file with them; the rest goes with the process, which is quicker than freeing each key.
+        drop(self.listeners.take());
+        std::mem::forget(self);
     }
 }
 

@@ -428,7 +428,7 @@ impl Node {
         match row.shape {
             KeyShape::One(index) if usize::from(index) < args.len() => {
                 let key = args.get(usize::from(index));
-                (Ok(row), self.server.hash_key(key).max(1), self.server.shard_of(key))
+                (Ok(row), self.server.hash_key(key), self.server.shard_of(key))
             }
             _ => (Ok(row), 0, self.id),
         }
