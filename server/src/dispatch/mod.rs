@@ -939,6 +939,29 @@ impl Node {
         !self.jobs.is_empty()
     }
 
+    /// Requests and lends that have waited for a hold here so far.
+    pub fn n_waits(&self) -> u64 {
+        self.holds.n_waits
+    }
+
+    /// What is begun here and not ended, by name: all zeros when the node is at rest and its clients have their answers.
+    pub fn outstanding(&self) -> Vec<(&'static str, usize)> {
+        let credit_out = self.credit.iter().map(|left| (CREDIT - left) as usize).sum();
+        vec![
+            ("held keys", self.holds.n_held()),
+            ("holds", usize::from(!self.holds.is_idle())),
+            ("lanes", self.lanes.len()),
+            ("asks", self.asks.len()),
+            ("lends", self.lends.len()),
+            ("lends waiting for their turn", self.waiting_front.len()),
+            ("gatherings", self.gathers.len()),
+            ("jobs", self.jobs.len()),
+            ("credit", credit_out),
+            ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
+            ("clients to run", self.runnable.len()),
+        ]
+    }
+
     /// Removes some dead keys; true if there may be more.
     pub fn expire_slice(&mut self, budget: usize) -> bool {
         self.shard.expire_slice(self.now_ms, budget)
