@@ -4,6 +4,7 @@
 
 use super::Index;
 use super::neighbors::Selection;
+use super::search::MAX_TIES;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -26,7 +27,7 @@ impl Index {
             plan.candidates.resize_with(plan.n_levels, Vec::new);
         }
         for level in (0..plan.n_levels).rev() {
-            self.search_layer(query, ef, level, walk);
+            self.search_layer(query, ef, MAX_TIES, level, walk);
             plan.candidates[level].clone_from(&walk.found);
         }
     }
