@@ -445,7 +445,8 @@ impl Keyspace {
         self.lazyfree.has_garbage()
     }
 
-    /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free.
+    /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free. Call it with a
+    /// hundred or so until the turn's time is over.
     pub fn free_slice(&mut self, budget: usize) -> bool {
         self.lazyfree.slice(budget)
     }
