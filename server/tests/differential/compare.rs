@@ -1,0 +1,104 @@
+//! The normalisers: the whole list of ways in which two right servers may answer differently.
+//!
+//! | name | what may differ |
+//! | --- | --- |
+//! | Exact | nothing |
+//! | AnyOrder | the order of the elements (SMEMBERS, KEYS, ...) |
+//! | Pairs | the order of field-value pairs |
+//! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
+//! | Shape | the size that MEMORY USAGE tells: both a positive number, or both null |
+//! | Scan | cursors and pages: a whole iteration is compared as a set |
+//! | RandomKey, RandomMember, RandomField | the pick: same number of picks, each of them a member |
+//! | Pop | the pick; afterwards both are brought to the same remaining set |
+//! | Exec | each reply by the normaliser of its queued command |
+
+use super::support::reply::Reply;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    Exact,
+    AnyOrder,
+    Pairs,
+    Seconds,
+    Milliseconds,
+    Shape,
+    Scan,
+    RandomKey,
+    RandomMember,
+    RandomField,
+    Pop,
+    Exec,
+}
+
+impl Compare {
+    /// Needs further commands around it, so it cannot stand in a pipeline or a transaction.
+    pub(crate) fn runs_alone(self) -> bool {
+        matches!(
+            self,
+            Compare::Scan | Compare::RandomKey | Compare::RandomMember | Compare::RandomField | Compare::Pop
+        )
+    }
+
+    /// Whether two replies count as the same; `queued` are the normalisers of an EXEC's commands.
+    pub(crate) fn same(self, ours: &Reply, theirs: &Reply, queued: &[Compare]) -> bool {
+        if ours == theirs {
+            return true;
+        }
+        match self {
+            Compare::Exact => unordered(ours, 0) == unordered(theirs, 0),
+            Compare::AnyOrder => unordered(ours, 1) == unordered(theirs, 1),
+            Compare::Pairs => unordered(ours, 2) == unordered(theirs, 2),
+            Compare::Seconds => near(ours, theirs, 1),
+            Compare::Milliseconds => near(ours, theirs, 1000),
+            Compare::Shape => matches!((ours, theirs), (Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0),
+            Compare::Exec => match (ours, theirs) {
+                (Reply::Array(a), Reply::Array(b)) if a.len() == b.len() && a.len() == queued.len() => {
+                    a.iter().zip(b).zip(queued).all(|((a, b), compare)| compare.same(a, b, &[]))
+                }
+                _ => false,
+            },
+            // These are compared where they are run; what is left are errors, equal or not.
+            Compare::Scan | Compare::RandomKey | Compare::RandomMember => false,
+            Compare::RandomField | Compare::Pop => false,
+        }
+    }
+}
+
+/// Sets and maps sorted at the top; an array too, in groups of `width` (0: an array keeps its order).
+pub(crate) fn unordered(reply: &Reply, width: usize) -> Reply {
+    match reply {
+        Reply::Set(items) => {
+            let mut items = items.clone();
+            items.sort();
+            Reply::Set(items)
+        }
+        Reply::Map(pairs) => {
+            let mut pairs = pairs.clone();
+            pairs.sort();
+            Reply::Map(pairs)
+        }
+        Reply::Array(items) if width > 0 && items.len() % width == 0 => {
+            let mut groups: Vec<&[Reply]> = items.chunks(width).collect();
+            groups.sort();
+            Reply::Array(groups.concat())
+        }
+        other => other.clone(),
+    }
+}
+
+/// A reply that shows the command did its work: not an error, not null, not empty, not zero.
+pub(crate) fn is_substantial(reply: &Reply) -> bool {
+    match reply {
+        Reply::Error(_) | Reply::BlobError(_) | Reply::NullBulk | Reply::NullArray | Reply::Null => false,
+        Reply::Int(n) => *n > 0 || *n < -2,
+        Reply::Bulk(t) => !t.is_empty(),
+        Reply::Array(items) | Reply::Set(items) => !items.iter().all(Reply::is_null),
+        Reply::Map(pairs) => !pairs.is_empty(),
+        Reply::Simple(t) => t != b"none",
+        Reply::Push(_) | Reply::Bool(_) | Reply::Double(_) | Reply::Big(_) | Reply::Verbatim(..) => true,
+    }
+}
+
+fn near(ours: &Reply, theirs: &Reply, tolerance: i64) -> bool {
+    matches!((ours, theirs), (Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 && (a - b).abs() <= tolerance)
+}

@@ -1,0 +1,106 @@
+//! Differential test: seeded random programs on our server and a live Redis 8.2.3, every reply compared.
+//!
+//! `SKERRY_DIFF_COMMANDS` (default 40,000) commands for each worker count, spread over `SKERRY_DIFF_SEEDS` (4)
+//! programs; `SKERRY_DIFF_FIRST_SEED` moves on to fresh ones. At full size (200,000) every row of `table` must have
+//! given 100 substantial replies (no error, null, empty or zero), below that half in proportion; the counts are printed.
+//! What may differ is the list in `compare`. A difference is shrunk to a short program before it is shown.
+
+mod compare;
+mod draw;
+mod run;
+mod shrink;
+#[path = "../support/mod.rs"]
+mod support;
+mod table;
+
+use draw::{Draw, Step};
+use run::{Counts, Pair};
+use std::collections::BTreeSet;
+use support::server::{Kind, Server};
+use support::words;
+
+const FULL_SIZE: usize = 200_000;
+/// Every program that differs gives one report; more seeds find more differences at once.
+const MAX_REPORTS: usize = 20;
+const MIN_GOOD_REPLIES_AT_FULL_SIZE: usize = 100;
+
+#[test]
+fn same_as_redis_with_1_worker() {
+    compare_with_redis(1);
+}
+
+#[test]
+fn same_as_redis_with_3_workers() {
+    compare_with_redis(3);
+}
+
+fn compare_with_redis(threads: usize) {
+    let n_commands = setting("SKERRY_DIFF_COMMANDS", 40_000);
+    let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1);
+    let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1) as u64;
+    let mut ours = Server::start(Kind::Skerry { threads }, &[]);
+    let theirs = Server::start(Kind::Redis, &[]);
+    let known = commands_of(&ours);
+    let mut counts = Counts::new();
+    let mut reports = Vec::new();
+    for seed in first_seed..first_seed + n_seeds as u64 {
+        let mut draw = Draw::new(seed, words::now_ms(), &known);
+        let mut program: Vec<Step> = Vec::new();
+        while program.len() < n_commands / n_seeds {
+            draw.program(&mut program);
+        }
+        let mut pair = Pair::new(&ours, &theirs);
+        if let Err(difference) = pair.run(&program) {
+            let report = shrink::report(&mut ours, &theirs, &program, &difference);
+            reports.push(format!("seed {seed}, {threads} workers: {report}"));
+            if !ours.is_alive() {
+                ours = Server::start(Kind::Skerry { threads }, &[]);
+            }
+        } else if let Err(difference) = pair.compare_keyspaces() {
+            reports.push(format!(
+                "seed {seed}, {threads} workers, after all replies were the same: {difference}"
+            ));
+        }
+        for (label, n) in pair.counts {
+            *counts.entry(label).or_default() += n;
+        }
+        if reports.len() >= MAX_REPORTS {
+            break;
+        }
+    }
+    assert!(reports.is_empty(), "{} differences:\n{}", reports.len(), reports.join("\n"));
+    check_counts(&counts, &known, n_commands);
+}
+
+fn check_counts(counts: &Counts, known: &BTreeSet<String>, n_commands: usize) {
+    // Small samples scatter: they are asked for half of their share.
+    let share = if n_commands >= FULL_SIZE { FULL_SIZE } else { 2 * FULL_SIZE };
+    let least = MIN_GOOD_REPLIES_AT_FULL_SIZE * n_commands.min(FULL_SIZE) / share;
+    let mut low = Vec::new();
+    for row in table::TABLE.iter().chain(table::WIDE).chain(table::TRANSACTION) {
+        if row.when == table::When::IfKnown && !known.contains(row.command()) {
+            println!("        - {} (a later issue's)", row.template);
+            continue;
+        }
+        let n = counts.get(row.template).copied().unwrap_or(0);
+        println!("{n:9} {}", row.template);
+        if n < least {
+            low.push(format!("{} ({n})", row.template));
+        }
+    }
+    assert!(low.is_empty(), "under {least} good replies each: {}", low.join(", "));
+}
+
+fn commands_of(server: &Server) -> BTreeSet<String> {
+    let list = server.connect().call(&["COMMAND", "LIST"]).items().unwrap_or_default();
+    list.iter()
+        .filter_map(|name| name.text().map(|t| String::from_utf8_lossy(t).to_ascii_uppercase()))
+        .collect()
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
+        Err(_) => default,
+    }
+}

@@ -1,0 +1,194 @@
+//! Clients that mean harm or are just broken: the server stays within its limits and serves the others.
+//!
+//! Bounds are on what `/proc` says of the server's process, so the test runs on Linux only, as the server does.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::conn::{Conn, encode};
+use support::reply::Reply;
+use support::server::{Kind, Server};
+
+const KINDS: [Kind; 2] = [Kind::Skerry { threads: 1 }, Kind::Skerry { threads: 2 }];
+const MIB: usize = 1 << 20;
+
+/// What is declared is not reserved: a thousand promises of 512 MB cost what their connections cost.
+#[test]
+fn declared_lengths_reserve_nothing() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let before = rss_bytes(&server);
+        let mut promises = Vec::new();
+        for declared in
+            ["*1\r\n$536870912\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\nabc", "*1048576\r\n"]
+        {
+            for _ in 0..300 {
+                let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+                stream.write_all(declared.as_bytes()).expect("sent");
+                promises.push(stream);
+            }
+        }
+        serves_others(&server);
+        let grown = rss_bytes(&server).saturating_sub(before);
+        assert!(
+            grown < 900 * 64 * 1024 + 32 * MIB,
+            "{kind:?}: 900 promises grew the server by {grown} bytes"
+        );
+    }
+}
+
+/// A client that asks and never reads is cut off at its output-buffer limit.
+#[test]
+fn unread_replies_are_bounded() {
+    for kind in KINDS {
+        let server = Server::start(kind, &args(&["--client-output-buffer-limit", "normal 16mb 0 0"]));
+        server.connect().call(&["SET", "big", &"x".repeat(MIB)]);
+        let before = rss_bytes(&server);
+        let mut request = Vec::new();
+        encode(&["GET", "big"], &mut request);
+        let mut deaf = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+        deaf.set_write_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+        // 2000 replies of 1 MiB, none of them read; the server may close at any point of this.
+        for _ in 0..2000 {
+            if deaf.write_all(&request).is_err() {
+                break;
+            }
+        }
+        serves_others(&server);
+        let grown = rss_bytes(&server).saturating_sub(before);
+        assert!(grown < 128 * MIB, "{kind:?}: a deaf client grew the server by {grown} bytes");
+        wait_for_clients(&server, 1);
+    }
+}
+
+/// Clients that vanish in the middle of a request or of their replies leave nothing behind.
+#[test]
+fn death_in_a_pipeline_leaves_nothing() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let mut pipeline = Vec::new();
+        for n in 0..200 {
+            encode(&["SET".to_owned(), format!("k{n}"), "v".repeat(100)], &mut pipeline);
+            encode(&["MGET".to_owned(), format!("k{n}"), format!("k{}", n + 1)], &mut pipeline);
+        }
+        for n in 0..400 {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+            let _ = stream.write_all(&pipeline[..pipeline.len() * n / 400]);
+            if n % 3 == 0 {
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+        }
+        let mut conn = server.connect();
+        for argv in [&["WATCH", "k0"][..], &["MULTI"], &["SET", "k0", "kept"]] {
+            conn.call(argv);
+        }
+        drop(conn);
+        wait_for_clients(&server, 1);
+        serves_others(&server);
+    }
+}
+
+/// Ten thousand idle clients, and one more that is told there are too many.
+#[test]
+fn ten_thousand_idle_clients() {
+    allow_open_files(11_000);
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let before = rss_bytes(&server);
+        let mut control = server.connect();
+        let mut idle: Vec<Conn> = (0..9_999).map(|_| server.connect()).collect();
+        for conn in &mut idle {
+            conn.send(&["PING"]).expect("sent");
+        }
+        for conn in &mut idle {
+            assert_eq!(conn.read().expect("a reply"), Reply::Simple(b"PONG".to_vec()));
+        }
+        let start = Instant::now();
+        assert_eq!(control.call(&["SET", "k", "v"]), Reply::Simple(b"OK".to_vec()));
+        assert!(start.elapsed() < Duration::from_secs(1), "{kind:?}: a SET took {:?}", start.elapsed());
+        let refused = server.connect().read().expect("a reply");
+        assert_eq!(refused, Reply::Error(b"ERR max number of clients reached".to_vec()));
+        let grown = rss_bytes(&server).saturating_sub(before);
+        assert!(grown < 10_000 * 40 * 1024, "{kind:?}: {} bytes for each idle client", grown / 10_000);
+        drop(idle);
+        drop(control);
+        wait_for_clients(&server, 1);
+    }
+}
+
+/// A request that trickles in, and replies that trickle out, come out right.
+#[test]
+fn a_slow_client_is_served() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let mut request = Vec::new();
+        encode(&["SET", "k", &"v".repeat(300)], &mut request);
+        encode(&["GET", "k"], &mut request);
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+        stream.set_nodelay(true).expect("nodelay");
+        for byte in request {
+            stream.write_all(&[byte]).expect("sent");
+        }
+        stream.shutdown(Shutdown::Write).expect("half closed");
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).expect("read");
+        assert_eq!(reply, format!("+OK\r\n$300\r\n{}\r\n", "v".repeat(300)).into_bytes());
+    }
+}
+
+fn serves_others(server: &Server) {
+    let start = Instant::now();
+    let mut conn = server.connect();
+    for n in 0..100 {
+        let value = n.to_string();
+        assert_eq!(conn.call(&["SET", "other", &value]), Reply::Simple(b"OK".to_vec()));
+        assert_eq!(conn.call(&["GET", "other"]), Reply::Bulk(value.into_bytes()));
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?} for 200 commands beside it", start.elapsed());
+}
+
+/// Waits until INFO tells `n` clients, which include the one that asks.
+fn wait_for_clients(server: &Server, n: usize) {
+    let mut conn = server.connect();
+    let end = Instant::now() + Duration::from_secs(20);
+    let wanted = format!("connected_clients:{n}\r\n");
+    loop {
+        let info = conn.call(&["INFO", "clients"]);
+        let text = String::from_utf8_lossy(info.text().expect("text")).into_owned();
+        if text.contains(&wanted) {
+            return;
+        }
+        assert!(Instant::now() < end, "never down to {n} clients: {text}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn rss_bytes(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("VmRSS");
+    let kib: usize = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
+    kib * 1024
+}
+
+/// Lets this process, and the servers it starts, open at least that many files.
+fn allow_open_files(n: usize) {
+    if soft_limit() < n {
+        let pid = std::process::id().to_string();
+        let _ = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={n}:{n}")]).status();
+    }
+    let soft = soft_limit();
+    assert!(soft >= n, "this test needs {n} open files and may open {soft}: run `ulimit -n {n}` before it");
+}
+
+fn soft_limit() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
+    let line = limits.lines().find(|l| l.starts_with("Max open files")).expect("a limit");
+    line.split_whitespace().nth(3).and_then(|w| w.parse().ok()).unwrap_or(usize::MAX)
+}
+
+fn args(words: &[&str]) -> Vec<String> {
+    words.iter().map(|w| (*w).to_owned()).collect()
+}
