@@ -89,7 +89,7 @@ fn row_object(workload: &Workload, stats: &RunStats, row: &Row) -> Value {
     };
     let mut percentiles = Map::new();
     for &percentile in &workload.report.percentiles {
-        percentiles.insert(format!("p{percentile:.3}"), json!(command.percentile_ms(percentile)));
+        percentiles.insert(percentile_name(percentile), json!(command.percentile_ms(percentile)));
     }
     let mut object = json!({
         "Count": command.n_ops,
@@ -114,6 +114,13 @@ fn row_object(workload: &Workload, stats: &RunStats, row: &Row) -> Value {
         object["Time-Serie"] = Value::Object(series);
     }
     object
+}
+
+/// "p50.00", "p99.90": memtier prints three decimals into room for six characters.
+fn percentile_name(percentile: f64) -> String {
+    let mut name = format!("p{percentile:.3}");
+    name.truncate(6);
+    name
 }
 
 fn cpu_object(times: CpuTimes, n_ops: u64) -> Value {
