@@ -5,12 +5,12 @@
 //!   read():  scan replies, oldest request first                         one clock reading per read
 //! ```
 //!
-//! Requests sent together share a time stamp, and replies read together are recorded together: the histogram is
-//! touched once per (read, batch, command), not once per reply. Latency is still each request's own: from the refill
-//! that stamped it to the read that held its reply's last byte, as memtier counts.
+//! Requests sent together share a time stamp, and replies read together are recorded together: the histogram
+//! is touched once per (read, batch, command), not once per reply. Latency is still each request's own: from
+//! the refill that stamped it to the read that held its reply's last byte, as memtier counts.
 //!
-//! Invariant: the in-flight queue holds exactly the requests not yet answered. No allocation per request once the
-//! buffers have grown to one batch.
+//! Invariant: the in-flight queue holds exactly the requests not yet answered. No allocation per request once
+//! the buffers have grown to one batch.
 
 use crate::connection::Connection;
 use crate::stats::RunStats;
@@ -54,7 +54,8 @@ pub struct Allowance {
     pub rate: Option<Rate>,
 }
 
-/// A bucket that fills steadily and holds at most ten milliseconds' worth, so that a stall is not made up by a burst.
+/// A bucket that fills steadily and holds at most ten milliseconds' worth, so that a stall is not made up by
+/// a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     per_ns: f64,
@@ -110,9 +111,10 @@ pub struct Client {
 
 impl Client {
     pub fn new(connection: Connection, source: ArgumentSource, allowance: Allowance, pipeline: u32) -> Self {
+        let state = if allowance.n_requests_left == 0 { ClientState::Finished } else { ClientState::Running };
         Self {
             connection,
-            state: ClientState::Running,
+            state,
             scan: Scan::new(),
             carry: Vec::new(),
             source,
@@ -183,8 +185,8 @@ impl Client {
         Ok(())
     }
 
-    /// Reads once into `buffer`, behind what was carried over. Returns the bytes to scan and whether the socket may
-    /// hold more; `None` if it holds nothing.
+    /// Reads once into `buffer`, behind what was carried over. Returns the bytes to scan and whether the
+    /// socket may hold more; `None` if it holds nothing.
     #[inline]
     pub fn read<'b>(&mut self, buffer: &'b mut Vec<u8>) -> io::Result<Option<(&'b [u8], MayHoldMore)>> {
         let n_carried = self.carry.len();

@@ -1,4 +1,5 @@
-//! A connection to the server under test: TCP or Unix socket, opened and authenticated before the clock starts.
+//! A connection to the server under test: TCP or Unix socket, opened and authenticated before the clock
+//! starts.
 //!
 //! Must never know: workloads or statistics.
 

@@ -1,7 +1,8 @@
 //! CPU time of a process and its threads, from `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 //!
-//! The process line covers all threads, also those that have ended. Times are in clock ticks: the kernel keeps the
-//! sum exact and splits it into user and system by sampling, so a window of some seconds gives a fair split.
+//! The process line covers all threads, also those that have ended. Times are in clock ticks: the kernel
+//! keeps the sum exact and splits it into user and system by sampling, so a window of some seconds gives a
+//! fair split.
 //!
 //! Must never know: whose process it is, or what it served.
 
@@ -77,8 +78,8 @@ fn malformed(path: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{path}: not in the format of proc(5)"))
 }
 
-/// Reads name, utime and stime of one stat line. The name stands in parentheses and may itself hold blanks and
-/// parentheses, so it ends at the last one.
+/// Reads name, utime and stime of one stat line. The name stands in parentheses and may itself hold blanks
+/// and parentheses, so it ends at the last one.
 fn parse_stat(line: &str) -> Option<(&str, CpuTimes)> {
     let open = line.find('(')?;
     let close = line.rfind(')')?;

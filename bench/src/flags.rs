@@ -1,8 +1,9 @@
 //! memtier_benchmark's flags, read as memtier reads them, and ours beside them.
 //!
-//! Reading has two steps: clap knows names and shapes, [`parse`] knows relations (last one wins, a `--command-ratio`
-//! belongs to the `--command` before it, what excludes what) and returns a [`Workload`] in which nothing can be wrong.
-//! Defaults are memtier's. Flags of memtier that are not here are refused by name, not ignored.
+//! Reading has two steps: clap knows names and shapes, [`parse`] knows relations (last one wins, a
+//! `--command-ratio` belongs to the `--command` before it, what excludes what) and returns a [`Workload`] in
+//! which nothing can be wrong. Defaults are memtier's. Flags of memtier that are not here are refused by
+//! name, not ignored.
 
 use crate::connection::{Handshake, Protocol, ServerAddress};
 use crate::keys::{KeyPattern, KeyRange, KeyShape};
@@ -157,7 +158,8 @@ struct Flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     RequestsPerClient(u64),
-    /// `--requests allkeys`: each client goes once through its keys; under pattern P all of them once together.
+    /// `--requests allkeys`: each client goes once through its keys; under pattern P all of them once
+    /// together.
     AllKeys,
     Time(Duration),
 }

@@ -1,4 +1,5 @@
-//! `--json-out-file`: memtier_benchmark's JSON, with "Server CPU", "Generator CPU" and "Errors" beside its objects.
+//! `--json-out-file`: memtier_benchmark's JSON, with "Server CPU", "Generator CPU" and "Errors" beside its
+//! objects.
 
 use crate::cpu::{CpuTimes, ThreadCpu};
 use crate::flags::{CommandsKind, Workload};

@@ -1,8 +1,8 @@
 //! Key numbers in memtier_benchmark's patterns: R uniform, G Gaussian, Z Zipf, S sequential, P parallel.
 //!
-//! Each client owns one generator. S and P keep one position per command of the workload and wrap at the end of
-//! the range; P differs only in the range, which is the client's own slice. As in memtier, all clients draw the same
-//! random sequence unless `--distinct-client-seed` is given.
+//! Each client owns one generator. S and P keep one position per command of the workload and wrap at the end
+//! of the range; P differs only in the range, which is the client's own slice. As in memtier, all clients
+//! draw the same random sequence unless `--distinct-client-seed` is given.
 //!
 //! Zipf: rejection-inversion, W. Hormann and G. Derflinger, ACM TOMACS 6(3), 1996.
 //! Cost: R is a few ns, G and Z take logarithms; no allocation after construction.
@@ -45,12 +45,17 @@ impl KeyRange {
         self.maximum - self.minimum + 1
     }
 
-    /// The slice of client `client_index` of `n_clients`, as memtier cuts it for P; the last takes what is left over.
-    pub fn slice(self, client_index: u64, n_clients: u64) -> Self {
+    /// The slice of client `client_index` of `n_clients`, as memtier cuts it for P: equal widths, the last
+    /// takes what is left. `None` if there are too few keys for this client to have one.
+    pub fn slice(self, client_index: u64, n_clients: u64) -> Option<Self> {
         let width = (self.maximum - self.minimum) / n_clients + 1;
-        let minimum = (self.minimum + width * client_index).min(self.maximum);
-        let maximum = if client_index + 1 == n_clients { self.maximum } else { minimum + width - 1 };
-        Self { minimum, maximum: maximum.min(self.maximum) }
+        let minimum = self.minimum + width * client_index;
+        let maximum = if client_index + 1 == n_clients {
+            self.maximum
+        } else {
+            (minimum + width - 1).min(self.maximum)
+        };
+        (minimum <= maximum).then_some(Self { minimum, maximum })
     }
 }
 
@@ -198,14 +203,11 @@ mod tests {
 
     #[test]
     fn parallel_slices_partition_the_range() {
-        for n_clients in [1, 3, 7, 50, 100] {
+        for n_clients in [1, 3, 7, 50, 60, 100, 170] {
             let mut all = Vec::new();
             for client in 0..n_clients {
-                let slice = RANGE.slice(client, n_clients);
-                all.extend(slice.minimum..=slice.maximum);
+                all.extend(RANGE.slice(client, n_clients).into_iter().flat_map(|s| s.minimum..=s.maximum));
             }
-            all.sort_unstable();
-            all.dedup();
             assert_eq!(all, (5..=104).collect::<Vec<_>>(), "{n_clients} clients");
         }
     }

@@ -1,20 +1,22 @@
-//! skerry-bench: a load generator with memtier_benchmark's flags and result table, and a recall meter for vector sets.
+//! skerry-bench: a load generator with memtier_benchmark's flags and result table, and a recall meter for
+//! vector sets.
 //!
 //! It speaks only the wire and never links the server, so that any server can be measured with it.
 //!
 //! ```text
 //! main -> response_file (@file) -> flags -> Workload -> session -> run -> load (one per thread) -> client (many)
-//!                                              |                    |                               | template, keys
-//!                                              |                    +- cpu (/proc)                  | skerry_resp::Scan
-//!                                              +- report, json  <-- stats <------------------------+ connection
+//!                                              |            |                        | template, keys
+//!                                              |            +- cpu (/proc)           | skerry_resp::Scan
+//!                                              +- report, json <- stats <------------+ connection
 //! ```
 //!
-//! How it loads more than memtier does per core: requests are stamped from templates, a pipeline is written at once,
-//! replies are scanned and not decoded, the clock and the histogram are touched once per batch.
+//! How it loads more than memtier does per core: requests are stamped from templates, a pipeline is written
+//! at once, replies are scanned and not decoded, the clock and the histogram are touched once per batch.
 
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod command_line;
 pub mod connection;
 pub mod cpu;
 pub mod flags;

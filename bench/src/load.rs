@@ -1,7 +1,8 @@
 //! One load thread: its clients, one epoll, one read buffer.
 //!
-//! A socket is read once per event; a read shorter than the buffer has emptied it (epoll(7) says so of streams), so a
-//! batch costs one read and one write, and the wait is shared by all clients that became ready.
+//! A socket is read once per event; a read shorter than the buffer has emptied it (epoll(7) says so of
+//! streams), so a batch costs one read and one write, and the wait is shared by all clients that became
+//! ready.
 //!
 //! Must never know: other threads, flags, reports.
 
@@ -12,6 +13,7 @@ use crate::keys::{KeyGenerator, KeyPattern, KeyRange};
 use crate::stats::RunStats;
 use crate::template::{ArgumentSource, Template};
 use crate::vectors::VectorSource;
+use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 use std::io;
 use std::sync::Arc;
@@ -51,15 +53,18 @@ impl<'a> LoadThread<'a> {
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry().register(connection.source(), Token(index as usize), interest)?;
             let client_index = u64::from(thread_index * workload.n_clients_per_thread + index);
+            let range = key_range(workload, client_index);
             let allowance = Allowance {
-                n_requests_left: match workload.length {
-                    Length::RequestsPerClient(n) => n,
-                    Length::AllKeys => key_range(workload, client_index).n_keys(),
-                    Length::Time(_) => u64::MAX,
+                n_requests_left: match (range, workload.length) {
+                    (None, _) => 0,
+                    (Some(_), Length::RequestsPerClient(n)) => n,
+                    (Some(range), Length::AllKeys) => range.n_keys(),
+                    (Some(_), Length::Time(_)) => u64::MAX,
                 },
                 rate: workload.requests_per_s.map(Rate::per_second),
             };
-            let source = argument_source(workload, vectors, client_index);
+            let range = range.unwrap_or(workload.key_range);
+            let source = argument_source(workload, vectors, range, client_index);
             clients.push(Client::new(connection, source, allowance, workload.pipeline));
         }
         Ok(Self {
@@ -95,7 +100,7 @@ impl<'a> LoadThread<'a> {
                 other => other?,
             }
             for event in &events {
-                self.serve(event.token().0, event.is_readable() || event.is_read_closed(), start);
+                self.serve(event, start);
             }
             if rate_limited {
                 self.fill_all(start);
@@ -124,16 +129,21 @@ impl<'a> LoadThread<'a> {
     }
 
     #[inline]
-    fn serve(&mut self, index: usize, readable: bool, start: Instant) {
+    fn serve(&mut self, event: &Event, start: Instant) {
+        let index = event.token().0;
         if self.clients[index].state == ClientState::Finished {
             return;
         }
-        let served = if readable { self.read_and_refill(index, start) } else { self.clients[index].flush() };
+        let served = if event.is_readable() || event.is_read_closed() {
+            self.read_and_refill(index, event, start)
+        } else {
+            self.clients[index].flush()
+        };
         self.end_client_on_error(index, served);
     }
 
     #[inline]
-    fn read_and_refill(&mut self, index: usize, start: Instant) -> io::Result<()> {
+    fn read_and_refill(&mut self, index: usize, event: &Event, start: Instant) -> io::Result<()> {
         let client = &mut self.clients[index];
         while let Some((bytes, may_hold_more)) = client.read(&mut self.read_buffer)? {
             let now_ns = start.elapsed().as_nanos() as u64;
@@ -146,7 +156,8 @@ impl<'a> LoadThread<'a> {
                 return Ok(());
             }
             client.fill(self.commands, now_ns, &mut self.stats)?;
-            if may_hold_more == MayHoldMore::No {
+            // A closed socket tells so once: its end must be read now.
+            if may_hold_more == MayHoldMore::No && !event.is_read_closed() {
                 return Ok(());
             }
         }
@@ -179,20 +190,21 @@ fn note_second(ops_per_second: &mut Vec<u64>, now_ns: u64, n_replies: u64) {
 fn argument_source(
     workload: &Workload,
     vectors: Option<&Arc<VectorSource>>,
+    range: KeyRange,
     client_index: u64,
 ) -> ArgumentSource {
-    let range = key_range(workload, client_index);
     let seed = workload.seed.wrapping_add(if workload.distinct_client_seed { client_index } else { 0 });
     let keys = KeyGenerator::new(range, workload.key_shape, workload.commands.len(), seed);
     ArgumentSource::new(keys, workload.data, workload.expiry_s, vectors.cloned(), seed)
 }
 
-/// The keys of one client. As in memtier, the first command's pattern decides whether the range is cut.
-fn key_range(workload: &Workload, client_index: u64) -> KeyRange {
+/// The keys of one client, `None` if it has none. As in memtier, the first command's pattern decides whether
+/// the range is cut.
+fn key_range(workload: &Workload, client_index: u64) -> Option<KeyRange> {
     match workload.commands[0].key_pattern {
         KeyPattern::Parallel => workload.key_range.slice(client_index, workload.n_clients()),
         KeyPattern::Random | KeyPattern::Gaussian | KeyPattern::Zipf | KeyPattern::Sequential => {
-            workload.key_range
+            Some(workload.key_range)
         }
     }
 }

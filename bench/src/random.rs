@@ -1,7 +1,7 @@
 //! The one random generator of the bench: SplitMix64 (Steele, Lea, Flood 2014).
 //!
-//! A run must repeat exactly from its seed on any machine and with any crate version, so the generator is these
-//! ten lines and no dependency. It is not for anything secret.
+//! A run must repeat exactly from its seed on any machine and with any crate version, so the generator is
+//! these ten lines and no dependency. It is not for anything secret.
 
 /// A seeded stream of 64-bit numbers; one addition and three multiply-shifts each.
 #[derive(Clone, Debug)]

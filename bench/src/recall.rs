@@ -1,9 +1,10 @@
 //! `skerry-bench recall`: how well and how dearly a server with V* commands searches real vectors.
 //!
-//! It loads rows of a .npy file, finds the exact nearest neighbours itself, and asks VSIM for each query row at each EF.
-//! Recall@10 is the share of returned elements that are as near as the tenth nearest: among equals any is right, so ties
-//! do not count as misses. A query is an FP32 blob, one at a time per client, and the queries are repeated until
-//! `--seconds` have passed, so that the CPU time (in ticks of 10 ms) is long enough to divide.
+//! It loads rows of a .npy file, finds the exact nearest neighbours itself, and asks VSIM for each query row
+//! at each EF. Recall@10 is the share of returned elements that are as near as the tenth nearest: among
+//! equals any is right, so ties do not count as misses. A query is an FP32 blob, one at a time per client,
+//! and the queries are repeated until `--seconds` have passed, so that the CPU time (in ticks of 10 ms) is
+//! long enough to divide.
 //!
 //! Must never know: which server it asks.
 
@@ -343,8 +344,8 @@ fn search(
     })
 }
 
-/// Client `client_index` asks every `clients`-th query, again and again until the time is up, and counts recall on the
-/// first round: so each query weighs the same.
+/// Client `client_index` asks every `clients`-th query, again and again until the time is up, and counts
+/// recall on the first round: so each query weighs the same.
 fn search_part(
     flags: &Flags,
     mut questioner: Questioner,

@@ -1,4 +1,5 @@
-//! The result table in memtier_benchmark's layout, and below it what memtier lacks: CPU time per operation, errors.
+//! The result table in memtier_benchmark's layout, and below it what memtier lacks: CPU time per operation,
+//! errors.
 //!
 //! A script that reads memtier's table reads this one: same columns, widths, titles and order.
 

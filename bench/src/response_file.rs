@@ -1,8 +1,10 @@
-//! `@file` arguments: one workload file serves `skerry-bench @set.args` and `xargs -a set.args memtier_benchmark`.
+//! `@file` arguments: one workload file serves `skerry-bench @set.args` and `xargs -a set.args
+//! memtier_benchmark`.
 //!
-//! Invariant: a file yields here the very arguments that `xargs` would pass. So the quoting rules are those of
-//! POSIX xargs: blanks and newlines separate, single and double quotes group (and may not span lines), a backslash
-//! outside quotes takes the next character as it is. There are no comments, because xargs would pass them on.
+//! Invariant: a file yields here the very arguments that `xargs` would pass. So the quoting rules are those
+//! of POSIX xargs: blanks and newlines separate, single and double quotes group (and may not span lines), a
+//! backslash outside quotes takes the next character as it is. There are no comments, because xargs would
+//! pass them on.
 //!
 //! Must never know: what an argument means.
 

@@ -1,7 +1,7 @@
 //! Vector rows from a NumPy `.npy` file (float16 or float32, C order), and exact search over them.
 //!
-//! Source of the format: numpy.lib.format, versions 1.0 and 2.0. Rows are widened to float32, the form in which they go
-//! over the wire. Cost of the exact search: one dot product per row and query.
+//! Source of the format: numpy.lib.format, versions 1.0 and 2.0. Rows are widened to float32, the form in
+//! which they go over the wire. Cost of the exact search: one dot product per row and query.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! One run: starts the load threads together, samples the server's CPU around them, shows progress.
 //!
-//! The measured window opens when every connection is open and closes when the last reply is in, so the CPU time per
-//! operation is over all operations and nothing else.
+//! The measured window opens when every connection is open and closes when the last reply is in, so the CPU
+//! time per operation is over all operations and nothing else.
 
 use crate::cpu::{self, CpuTimes, ThreadCpu};
 use crate::flags::{Length, Workload};
@@ -148,7 +148,8 @@ fn show_progress(
                 let n_ops: u64 = n_ops_seen.iter().map(|n| n.load(Ordering::Relaxed)).sum();
                 let elapsed_s = start.elapsed().as_secs_f64();
                 eprint!(
-                    "[RUN #{run_number} {:.0}%, {:3} secs] {n_running:2} threads {:2} conns: {n_ops:11} ops, {:7} (avg: {:7.0}) ops/sec\r",
+                    "[RUN #{run_number} {:.0}%, {:3} secs] {n_running:2} threads {:2} conns: {n_ops:11} ops, \
+                     {:7} (avg: {:7.0}) ops/sec\r",
                     percent_done(workload, n_ops, elapsed_s),
                     elapsed_s as u64,
                     n_running * workload.n_clients_per_thread,

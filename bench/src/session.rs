@@ -8,7 +8,8 @@ use crate::stats::RunStats;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Runs the workload `--run-count` times and reports. Fails with 1 if any reply was an error or a connection broke.
+/// Runs the workload `--run-count` times and reports. Fails with 1 if any reply was an error or a connection
+/// broke.
 pub fn run(workload: &Workload) -> io::Result<ExitCode> {
     let mut results = Vec::new();
     for run_number in 1..=workload.run_count {

@@ -1,12 +1,14 @@
 //! Command templates: a command line parsed once into constant bytes and holes, then stamped out per request.
 //!
-//! `SET __key__ __data__` becomes `*3 $3 SET` | key | `$256 xxx..`: three copies and a decimal number per request. Each
-//! `__key__` is a key of its own, text around it in the same argument is kept; `__data__` and `__vector__` stand alone,
-//! as in memtier_benchmark. A vector belongs to the first key of its request, wherever that stands, so a loaded set
-//! does not depend on how many clients loaded it; a command without keys numbers its vectors itself.
+//! `SET __key__ __data__` becomes `*3 $3 SET` | key | `$256 xxx..`: three copies and a decimal number per
+//! request. Each `__key__` is a key of its own, text around it in the same argument is kept; `__data__` and
+//! `__vector__` stand alone, as in memtier_benchmark. A vector belongs to the first key of its request,
+//! wherever that stands, so a loaded set does not depend on how many clients loaded it; a command without
+//! keys numbers its vectors itself.
 //!
 //! Invariant: the bytes between holes are whole RESP arguments; no request allocates.
 
+use crate::command_line::{UnbalancedQuotes, split_command};
 use crate::keys::{KeyGenerator, KeyPattern};
 use crate::random::SplitMix64;
 use crate::vectors::VectorSource;
@@ -24,6 +26,12 @@ pub enum TemplateError {
     Quotes,
     NameIsPlaceholder,
     MixedPlaceholder(&'static str),
+}
+
+impl From<UnbalancedQuotes> for TemplateError {
+    fn from(_: UnbalancedQuotes) -> Self {
+        Self::Quotes
+    }
 }
 
 impl std::fmt::Display for TemplateError {
@@ -323,76 +331,6 @@ fn find(word: &[u8], placeholder: &str) -> Option<usize> {
     word.windows(placeholder.len()).position(|window| window == placeholder.as_bytes())
 }
 
-/// Splits a command line as redis-cli and memtier do: blanks separate, "..." takes \xHH \n \r \t \b \a escapes, '...'
-/// takes \' only, a closing quote ends its word.
-fn split_command(line: &str) -> Result<Vec<Vec<u8>>, TemplateError> {
-    let mut words = Vec::new();
-    let mut rest = line.as_bytes().trim_ascii_start();
-    while !rest.is_empty() {
-        let (word, tail) = next_word(rest)?;
-        words.push(word);
-        rest = tail.trim_ascii_start();
-    }
-    Ok(words)
-}
-
-fn next_word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), TemplateError> {
-    let mut word = Vec::new();
-    loop {
-        match rest {
-            [] => return Ok((word, rest)),
-            [c, ..] if c.is_ascii_whitespace() => return Ok((word, rest)),
-            [quote @ (b'"' | b'\''), tail @ ..] => {
-                let tail = quoted_word(*quote, tail, &mut word)?;
-                return match tail {
-                    [c, ..] if !c.is_ascii_whitespace() => Err(TemplateError::Quotes),
-                    _ => Ok((word, tail)),
-                };
-            }
-            [c, tail @ ..] => {
-                word.push(*c);
-                rest = tail;
-            }
-        }
-    }
-}
-
-/// Reads up to the closing quote; returns what follows it.
-fn quoted_word<'a>(quote: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], TemplateError> {
-    loop {
-        rest = match rest {
-            [] => return Err(TemplateError::Quotes),
-            [c, tail @ ..] if *c == quote => return Ok(tail),
-            [b'\\', b'x', high, low, tail @ ..]
-                if quote == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                let digit = |c: u8| (c as char).to_digit(16).expect("checked above") as u8;
-                word.push(digit(*high) << 4 | digit(*low));
-                tail
-            }
-            [b'\\', c, tail @ ..] if quote == b'"' => {
-                word.push(match c {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 8,
-                    b'a' => 7,
-                    other => *other,
-                });
-                tail
-            }
-            [b'\\', b'\'', tail @ ..] => {
-                word.push(b'\'');
-                tail
-            }
-            [c, tail @ ..] => {
-                word.push(*c);
-                tail
-            }
-        };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,18 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes() {
-        assert_eq!(
-            split_command(r#" SET "a\x00\n\"b" 'c\'d e' f "#),
-            Ok(vec![b"SET".to_vec(), b"a\0\n\"b".to_vec(), b"c'd e".to_vec(), b"f".to_vec()])
-        );
-        for bad in ["SET \"a", "SET 'a", "SET \"a\"b"] {
-            assert_eq!(split_command(bad), Err(TemplateError::Quotes), "{bad}");
-        }
-    }
-
-    #[test]
     fn unusable_commands_are_refused() {
+        assert_eq!(parse("SET \"a").map(|_| ()), Err(TemplateError::Quotes));
         assert_eq!(parse("  ").map(|_| ()), Err(TemplateError::Empty));
         assert_eq!(parse("__key__ a").map(|_| ()), Err(TemplateError::NameIsPlaceholder));
         assert_eq!(parse("SET a b__data__").map(|_| ()), Err(TemplateError::MixedPlaceholder("__data__")));

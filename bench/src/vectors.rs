@@ -1,8 +1,9 @@
 //! Seeded clustered float32 vectors: what stands for embeddings where no data set is at hand.
 //!
-//! A vector is a pure function of (seed, dimension, clusters, index), so any machine and any number of clients load
-//! the same set. Component j of vector i is `centre(cluster(i))[j] + SPREAD * noise(i, j)`; centres are standard
-//! normal, noise is a sum of four uniforms (close to normal, one random word each). Rows are not normalised.
+//! A vector is a pure function of (seed, dimension, clusters, index), so any machine and any number of
+//! clients load the same set. Component j of vector i is `centre(cluster(i))[j] + SPREAD * noise(i, j)`;
+//! centres are standard normal, noise is a sum of four uniforms (close to normal, one random word each). Rows
+//! are not normalised.
 //!
 //! Cost: about 2 ns a component, no allocation per vector.
 

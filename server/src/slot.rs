@@ -52,7 +52,8 @@ fn crc16_bytewise(mut crc: u16, bytes: &[u8]) -> u16 {
 
 /// The part of `key` that decides its slot: between the first `{` and the next `}`, if that is not empty.
 pub fn tag_of(key: &[u8]) -> &[u8] {
-    let Some(open) = memchr::memchr(b'{', key) else { return key };
+    // Keys are short: a plain loop beats a call.
+    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
     match memchr::memchr(b'}', &key[open + 1..]) {
         Some(len) if len > 0 => &key[open + 1..open + 1 + len],
         _ => key,

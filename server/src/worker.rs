@@ -83,6 +83,10 @@ pub struct Worker {
     buffer: Box<[u8]>,
     /// Output buffers of idle clients.
     spare: Vec<Vec<u8>>,
+    /// Clients whose output waits a little for replies of other shards, so that both leave in one write.
+    late: Vec<ClientId>,
+    /// When the oldest of them began to wait.
+    late_since: Instant,
     next_tick: Instant,
     next_second: Instant,
     trace: TurnTrace,
@@ -115,6 +119,8 @@ impl Worker {
             unread: VecDeque::new(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             spare: Vec::new(),
+            late: Vec::new(),
+            late_since: now,
             next_tick: now,
             next_second: now,
             trace: TurnTrace::default(),
@@ -151,7 +157,10 @@ impl Worker {
             let mesh = &self.mesh;
             sleeps = mesh.door().sleep.may_sleep(|| mesh.has_mail());
             if sleeps {
-                timeout = self.next_tick.saturating_duration_since(Instant::now());
+                timeout = match self.late.is_empty() {
+                    true => self.next_tick.saturating_duration_since(Instant::now()),
+                    false => LATE,
+                };
             }
         }
         if let Err(error) = self.poll.poll(events, Some(timeout))
@@ -324,15 +333,41 @@ impl Worker {
         }
     }
 
-    /// One write per client with output.
+    /// One write per client with output. A client that waits for another shard's reply is written when that has come, or `LATE`
+    /// after: its whole pipeline then leaves in one write.
     fn write_dirty(&mut self) {
+        if !self.late.is_empty() && self.late_since.elapsed() >= LATE {
+            for id in std::mem::take(&mut self.late) {
+                self.write_one(id);
+            }
+        }
         let mut dirty = std::mem::take(&mut self.node.dirty);
         for id in dirty.drain(..) {
+            if self.may_be_late(id) {
+                if self.late.is_empty() {
+                    self.late_since = Instant::now();
+                }
+                self.late.push(id);
+                continue;
+            }
             self.write_one(id);
         }
         if self.node.dirty.is_empty() {
             self.node.dirty = dirty;
         }
+    }
+
+    fn may_be_late(&mut self, id: ClientId) -> bool {
+        if self.mesh.n_peers() == 1 {
+            return false;
+        }
+        let Some(client) = self.node.clients.get_mut(id) else { return false };
+        let waits = !client.pending.is_empty() && client.closing == Closing::No && client.out.len() < LATE_BYTES;
+        if waits {
+            // The next reply makes it dirty again.
+            client.is_dirty = false;
+        }
+        waits
     }
 
     fn write_one(&mut self, id: ClientId) {
@@ -547,6 +582,9 @@ impl Worker {
     }
 }
 
+/// How long output may wait for the replies that follow it, and up to how much output.
+const LATE: Duration = Duration::from_millis(1);
+const LATE_BYTES: usize = 16 << 10;
 /// Writes larger than this may come back short without the socket being full.
 const WRITE_CHUNK: usize = 1 << 20;
 /// Output buffers kept for the next clients.

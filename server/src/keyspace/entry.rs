@@ -425,7 +425,9 @@ impl Entry {
         let meta = header.meta & STICKY | has_ttl | payload.kind() as u32;
         let need = value_offset(meta, header.key_len as usize) + payload.len();
         let capacity = header.capacity as usize;
-        if header.meta & HAS_TTL != has_ttl || need > capacity || good_size(need) < capacity / 2 {
+        // The first comparison spares most calls the size class.
+        let wasteful = need < capacity / 2 && good_size(need) < capacity / 2;
+        if header.meta & HAS_TTL != has_ttl || need > capacity || wasteful {
             self.header_mut().value_len = 0;
             self.reallocate(meta, None, payload.len());
         }

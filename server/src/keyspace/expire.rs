@@ -21,7 +21,7 @@
 
 use std::ptr::NonNull;
 
-use super::segment::prefetch;
+use super::table::segment::prefetch;
 
 /// An entry's part of the index.
 #[repr(C)]

@@ -6,18 +6,30 @@
 //! Cost: about 2 ns for 16 bytes.
 
 use std::hash::Hasher;
+use std::sync::{Mutex, PoisonError};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 
-/// The seed of every table of a process. Copied freely; its 48 bytes live as long as the process.
+/// The seeds made so far, which live as long as the process. Read at start only.
+static SEEDS: Mutex<Vec<(u64, &'static SharedSeed)>> = Mutex::new(Vec::new());
+
+/// The seed of every table of a process. Copied freely.
 #[derive(Clone, Copy, Debug)]
 pub struct HashSeed(&'static SharedSeed);
 
 impl HashSeed {
     /// A seed that depends on `seed` alone: for tests and simulations, which must be repeatable.
     pub fn from_u64(seed: u64) -> HashSeed {
-        HashSeed(Box::leak(Box::new(SharedSeed::from_u64(seed))))
+        let mut seeds = SEEDS.lock().unwrap_or_else(PoisonError::into_inner);
+        match seeds.iter().find(|(known, _)| *known == seed) {
+            Some((_, shared)) => HashSeed(shared),
+            None => {
+                let shared = Box::leak(Box::new(SharedSeed::from_u64(seed)));
+                seeds.push((seed, shared));
+                HashSeed(shared)
+            }
+        }
     }
 
     /// A seed drawn from the randomness that the standard library gives its own hash maps (the system's). Called once

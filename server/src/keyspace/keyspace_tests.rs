@@ -153,11 +153,15 @@ impl Pair {
             }
             Step::Append(k, v) => {
                 let name = name(k);
-                let expected = self.text(&name).map(|text| {
-                    text.extend(&v);
-                    text.len()
-                });
-                assert_eq!(self.keyspace.append(&Key::new(&name, seed), &v), expected);
+                let expected = match self.text(&name) {
+                    Some(text) => {
+                        text.extend(&v);
+                        Appended::Done(text.len())
+                    }
+                    None if self.model.contains_key(&name) => Appended::WrongType,
+                    None => Appended::Absent,
+                };
+                assert_eq!(self.keyspace.append(&Key::new(&name, seed), &v, usize::MAX), expected);
             }
             Step::SetRange(k, offset, v) => {
                 let (name, offset) = (name(k), usize::from(offset));
@@ -235,7 +239,7 @@ impl Pair {
                 let mut guests = Keyspace::new(seed);
                 guests.adopt(key.hash, entry);
                 assert_eq!(guests.n_expires(), usize::from(home.1.is_some()));
-                guests.append(&key, b"away");
+                guests.append(&key, b"away", usize::MAX);
                 if back {
                     self.keyspace.give_back(&key, guests.remove(&key));
                     let value = match home.0 {
@@ -434,7 +438,7 @@ fn append_is_amortised() {
     keyspace.set(&key, NewValue::Str(b""), Ttl::At(NOW));
     let mut places = BTreeSet::new();
     for i in 1..=40_000 {
-        assert_eq!(keyspace.append(&key, b"0123456789"), Some(i * 10));
+        assert_eq!(keyspace.append(&key, b"0123456789", 400_000), Appended::Done(i * 10));
         if let Some(View::Shared(bytes)) = keyspace.peek(&key).map(EntryRef::view) {
             places.insert(bytes.as_ptr());
         }

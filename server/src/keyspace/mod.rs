@@ -23,7 +23,6 @@ mod expire;
 pub mod hash;
 mod lazyfree;
 pub mod object;
-mod segment;
 pub mod table;
 pub mod thin;
 
@@ -82,6 +81,18 @@ pub enum Ttl {
 pub enum Stored {
     New,
     Overwritten,
+}
+
+/// What became of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// The string has this many bytes now.
+    Done(usize),
+    Absent,
+    /// The key holds no string.
+    WrongType,
+    /// Nothing was changed.
+    TooLong,
 }
 
 /// Dead keys that active expiry removes together, so that their buckets are fetched in parallel.
@@ -197,6 +208,31 @@ impl Keyspace {
         }
     }
 
+    /// Gives a key that is absent a value, without looking for it once more.
+    #[inline]
+    pub fn add(&mut self, key: &Key<'_>, value: NewValue<'_>, deadline_ms: Option<i64>) {
+        debug_assert!(self.peek(key).is_none(), "the caller has just looked");
+        self.adopt(key.hash, Entry::new(key.bytes, value, deadline_ms));
+    }
+
+    /// The entry of a key for change on the spot, dead or alive, or a new one with the value `new` gives. One probe.
+    #[inline]
+    pub fn get_or_insert<'v>(
+        &mut self,
+        key: &Key<'_>,
+        new: impl FnOnce() -> NewValue<'v>,
+    ) -> EntryMut<'_> {
+        let found = self.table.find_mut(key.hash, key.bytes).map(|mut slot| slot.update(|entry| entry.raw()));
+        let raw = found.unwrap_or_else(|| {
+            let entry = Entry::build(key.bytes, Payload::of(new()), None);
+            let raw = entry.raw();
+            self.adopt(key.hash, entry);
+            raw
+        });
+        // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
+        unsafe { EntryMut::of(raw) }
+    }
+
     /// Files an entry whose key is absent, with its deadline if it has one.
     pub fn adopt(&mut self, hash: u64, entry: Entry) {
         if entry.as_ref().has_ttl() {
@@ -215,6 +251,11 @@ impl Keyspace {
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
     pub fn discard(&mut self, entry: Entry) {
         self.lazyfree.give_entry(entry);
+    }
+
+    /// Frees a value that has left its entry, in the same way.
+    pub fn discard_object(&mut self, object: Object) {
+        self.lazyfree.give_object(object);
     }
 
     /// Takes a key's entry out and leaves a stub, which keeps the key counted, scanned and found (as lent).
@@ -305,17 +346,23 @@ impl Keyspace {
         true
     }
 
-    /// Appends to a string and returns its new length; None if the key is absent or holds no string. Amortised constant
-    /// time per byte. The caller keeps the sum below `proto-max-bulk-len`.
-    pub fn append(&mut self, key: &Key<'_>, bytes: &[u8]) -> Option<usize> {
-        let len = string_len(self.peek(key)?)?;
-        self.edit_string(key, len + bytes.len(), |string| {
+    /// Appends to a string that gets at most `max_len` bytes long. Amortised constant time per byte.
+    pub fn append(&mut self, key: &Key<'_>, bytes: &[u8], max_len: usize) -> Appended {
+        let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Appended::Absent };
+        let Some(len) = string_len(slot.get()) else { return Appended::WrongType };
+        let new_len = len.saturating_add(bytes.len());
+        if new_len > max_len {
+            return Appended::TooLong;
+        }
+        let edited = edit_slot(slot, &mut self.expiry, new_len, |string| {
             string[len..].copy_from_slice(bytes);
             string.len()
-        })
+        });
+        edited.map_or(Appended::WrongType, Appended::Done)
     }
 
-    /// Writes into a string at `offset`, zeros before it if it is shorter, and returns its new length; None as `append`.
+    /// Writes into a string at `offset`, zeros before it if it is shorter, and returns its new length; None as
+    /// `edit_string`. The caller keeps the sum below `proto-max-bulk-len`.
     pub fn set_range(&mut self, key: &Key<'_>, offset: usize, bytes: &[u8]) -> Option<usize> {
         self.edit_string(key, offset + bytes.len(), |string| {
             string[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -332,32 +379,8 @@ impl Keyspace {
         min_len: usize,
         edit: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<R> {
-        let mut slot = self.table.find_mut(key.hash, key.bytes)?;
-        let view = slot.get().view();
-        let long = match view {
-            View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
-                let expiry = &mut self.expiry;
-                return slot.update(|entry| {
-                    let place = entry.raw();
-                    entry.edit_inline(min_len)?;
-                    tell_moved(entry, place, expiry);
-                    entry.edit_inline(0).map(edit)
-                });
-            }
-            View::Int(int) => BytesMut::from(itoa::Buffer::new().format(int)),
-            View::Str(bytes) => BytesMut::from(bytes),
-            View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
-            View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => return None,
-        };
-        let mut long = long;
-        if long.len() < min_len {
-            long.resize(min_len, 0);
-        }
-        let result = edit(&mut long);
-        let payload = Payload::Object(Object::Shared(Box::new(long.freeze())));
-        let expiry = &mut self.expiry;
-        drop(slot.update(|entry| overwrite(entry, payload, Ttl::Keep, expiry)));
-        Some(result)
+        let slot = self.table.find_mut(key.hash, key.bytes)?;
+        edit_slot(slot, &mut self.expiry, min_len, edit)
     }
 
     /// One step of a scan, see [`Table::scan`]. Dead keys and lent ones are shown too.
@@ -437,6 +460,44 @@ fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
     let raw = slot.update(|entry| entry.raw());
     // SAFETY: the entry lives in the table, which the slot borrows exclusively for 't; the slot is given up for this.
     unsafe { EntryMut::of(raw) }
+}
+
+/// Shows the bytes of a string in the table for an edit, see [`Keyspace::edit_string`].
+#[inline]
+fn edit_slot<R>(
+    mut slot: SlotMut<'_, Entry>,
+    expiry: &mut ExpiryIndex,
+    min_len: usize,
+    edit: impl FnOnce(&mut [u8]) -> R,
+) -> Option<R> {
+    let mut long = match slot.get().view() {
+        View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
+            return slot.update(|entry| {
+                let place = entry.raw();
+                entry.edit_inline(min_len)?;
+                tell_moved(entry, place, expiry);
+                entry.edit_inline(0).map(edit)
+            });
+        }
+        View::Int(int) => zero_extended(itoa::Buffer::new().format(int).as_bytes(), min_len),
+        View::Str(bytes) => zero_extended(bytes, min_len),
+        View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => return None,
+    };
+    if long.len() < min_len {
+        long.resize(min_len, 0);
+    }
+    let result = edit(&mut long);
+    let payload = Payload::Object(Object::Shared(Box::new(long.freeze())));
+    drop(slot.update(|entry| overwrite(entry, payload, Ttl::Keep, expiry)));
+    Some(result)
+}
+
+/// A copy of `bytes` with zeros behind it up to `len`. The zeros come from the allocator, which need not write them.
+fn zero_extended(bytes: &[u8], len: usize) -> BytesMut {
+    let mut long = BytesMut::zeroed(len.max(bytes.len()));
+    long[..bytes.len()].copy_from_slice(bytes);
+    long
 }
 
 fn string_len(entry: EntryRef<'_>) -> Option<usize> {

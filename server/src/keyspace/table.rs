@@ -23,161 +23,21 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::hash::HashSeed;
-use super::segment::{self, ADDRESS, FULL, MAX_BUCKETS, SLOTS, Segment, SlotIndex, prefetch, word};
 
-/// An owner of one heap allocation that a [`Table`] can hold as 48 bits.
-///
-/// # Safety
-/// `into_raw` gives a pointer aligned to 8 and below 2^48, with exposed provenance or from an allocation whose provenance
-/// `into_raw` exposes; `from_raw` undoes it; `borrow` is sound as long as the owner lives and is not changed; the key
-/// never changes while the entry is in a table.
-pub unsafe trait TableEntry: Sized {
-    /// What a lookup gives: a shared view of the entry, `&'a Target` in most cases.
-    type Ref<'a>: Copy
-    where
-        Self: 'a;
-    fn into_raw(self) -> NonNull<u8>;
-    /// # Safety
-    /// `raw` came from `into_raw` and has not been taken back since.
-    unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// # Safety
-    /// `raw` came from `into_raw` and for 'a is neither taken back nor changed.
-    unsafe fn borrow<'a>(raw: NonNull<u8>) -> Self::Ref<'a>
-    where
-        Self: 'a;
-    fn key<'a>(entry: Self::Ref<'a>) -> &'a [u8]
-    where
-        Self: 'a;
-}
+mod dir_word;
+mod owned;
+pub(super) mod segment;
+mod slot;
+mod walk;
 
-/// What a boxed value needs so that `Table<Box<T>>` works.
-pub trait Keyed {
-    fn key(&self) -> &[u8];
-}
+pub use owned::{Keyed, TableEntry};
+pub use slot::SlotMut;
+pub use walk::ScanPosition;
 
-// SAFETY: a box of an 8-aligned type is an 8-aligned pointer to memory that it owns; user space lies below 2^48, which
-// `Table::insert` asserts.
-unsafe impl<T: Keyed> TableEntry for Box<T> {
-    type Ref<'a>
-        = &'a T
-    where
-        T: 'a;
-
-    fn into_raw(self) -> NonNull<u8> {
-        const { assert!(align_of::<T>() == 8) };
-        let raw = Box::into_raw(self);
-        raw.expose_provenance();
-        // SAFETY: a box is not null.
-        unsafe { NonNull::new_unchecked(raw.cast()) }
-    }
-
-    unsafe fn from_raw(raw: NonNull<u8>) -> Self {
-        // SAFETY: the caller gives back what `into_raw` gave.
-        unsafe { Box::from_raw(raw.cast().as_ptr()) }
-    }
-
-    unsafe fn borrow<'a>(raw: NonNull<u8>) -> &'a T
-    where
-        T: 'a,
-    {
-        // SAFETY: the caller keeps the box alive and unchanged for 'a.
-        unsafe { raw.cast().as_ref() }
-    }
-
-    fn key<'a>(entry: &'a T) -> &'a [u8]
-    where
-        T: 'a,
-    {
-        entry.key()
-    }
-}
-
-#[inline(always)]
-fn raw_of(address: u64) -> NonNull<u8> {
-    debug_assert!(address != 0);
-    // SAFETY: only called with the address of an entry in the table, which is not null.
-    unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(address as usize)) }
-}
-
-/// Byte equality without a call for short keys.
-#[inline(always)]
-fn same_key(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let (wide_a, rest_a) = a.as_chunks::<8>();
-    let (wide_b, rest_b) = b.as_chunks::<8>();
-    if wide_a.len() > 8 {
-        return a == b;
-    }
-    let wide = wide_a.iter().zip(wide_b).all(|(x, y)| u64::from_ne_bytes(*x) == u64::from_ne_bytes(*y));
-    wide && rest_a.iter().zip(rest_b).all(|(x, y)| x == y)
-}
-
-/// A directory word, see the layout above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct DirWord(u64);
-
-const SEGMENT_ADDRESS: u64 = ADDRESS & !63;
-const COUNT_ONE: u64 = 1 << 48;
-const COUNT_BITS: u64 = 1023 << 48;
-
-impl DirWord {
-    fn new(segment: Option<Segment>, count: usize, depth: u32) -> DirWord {
-        debug_assert!(count < 1024 && depth < 64);
-        let (class, address) = match segment {
-            Some(segment) => (class_of(segment.n_buckets()), segment.address()),
-            None => (0, 0),
-        };
-        DirWord(class << 58 | (count as u64) << 48 | address | u64::from(depth))
-    }
-
-    fn local_depth(self) -> u32 {
-        (self.0 & 63) as u32
-    }
-
-    fn count(self) -> usize {
-        ((self.0 & COUNT_BITS) >> 48) as usize
-    }
-
-    #[inline(always)]
-    fn address(self) -> u64 {
-        self.0 & SEGMENT_ADDRESS
-    }
-
-    /// Four buckets a class; class 0 is a single one.
-    #[inline(always)]
-    fn n_buckets(self) -> usize {
-        let class = self.0 >> 58;
-        (class << 2 | u64::from(class == 0)) as usize
-    }
-
-    /// # Safety
-    /// The word is in its table's directory, and the caller has the access to the table that it uses the handle for.
-    #[inline(always)]
-    unsafe fn segment(self) -> Option<Segment> {
-        // SAFETY: the directory holds the segments it has allocated, with their sizes.
-        (self.address() != 0).then(|| unsafe { Segment::of(self.address(), self.n_buckets()) })
-    }
-
-    fn without_count(self) -> DirWord {
-        DirWord(self.0 & !COUNT_BITS)
-    }
-}
-
-fn class_of(n_buckets: usize) -> u64 {
-    debug_assert!(n_buckets == 1 || n_buckets.is_multiple_of(4));
-    (n_buckets / 4) as u64
-}
-
-/// The sizes that segments take, in buckets: each a size class of the allocator.
-const SIZES: [usize; 16] = [1, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128];
-const _: () = assert!(SIZES[15] == MAX_BUCKETS && MAX_BUCKETS * SLOTS <= 1024, "the count has 10 bits");
-
-/// The smallest size of which `count` words use at most six slots of eight.
-fn roomy_size(count: usize) -> usize {
-    SIZES.into_iter().find(|n| count <= n * 6).unwrap_or(MAX_BUCKETS)
-}
+use dir_word::{COUNT_ONE, DirWord, SIZES, roomy_size};
+use owned::{address_of, raw_of, same_key};
+use segment::{ADDRESS, FULL, MAX_BUCKETS, SLOTS, Segment, SlotIndex, prefetch, word};
+use walk::PREFIX_BITS;
 
 /// Two buddies become one when they have at most this many entries together.
 const MERGE_BELOW: usize = 320;
@@ -185,17 +45,6 @@ const MERGE_BELOW: usize = 320;
 const MAX_SPARSE: usize = 1024;
 /// How far ahead of its use a key is prefetched in a split.
 const SPLIT_AHEAD: usize = 12;
-
-/// Where a scan stands: 6 bits of home range, then 39 bits of hash prefix. 0 is both start and end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ScanPosition(pub u64);
-
-impl ScanPosition {
-    /// Bits of a position; a cursor that packs more beside it must stay below 2^53.
-    pub const BITS: u32 = 6 + PREFIX_BITS;
-}
-
-const PREFIX_BITS: u32 = 39;
 
 /// The hash table.
 pub struct Table<E: TableEntry> {
@@ -282,12 +131,9 @@ impl<E: TableEntry> Table<E> {
     /// Asks the cache for the first two lines of the entries that may be the one of `hash`. Second wave.
     #[inline(always)]
     pub fn prefetch_entry(&self, hash: u64) {
-        let Some(segment) = self.segment_of(hash) else { return };
-        segment.find(hash as u16, |address| {
-            prefetch(address);
-            prefetch(address + 64);
-            false
-        });
+        if let Some(segment) = self.segment_of(hash) {
+            segment.prefetch_targets(hash as u16);
+        }
     }
 
     #[inline(always)]
@@ -325,11 +171,7 @@ impl<E: TableEntry> Table<E> {
 
     /// Files an entry whose key is not in the table: the caller has looked.
     pub fn insert(&mut self, hash: u64, entry: E) {
-        let address = entry.into_raw().as_ptr().expose_provenance() as u64;
-        assert!(
-            address & 7 == 0 && address & !ADDRESS == 0,
-            "an entry's address has 48 bits and is aligned to 8"
-        );
+        let address = address_of(entry);
         if self.directory.is_empty() {
             self.directory.push(DirWord::new(None, 0, 0));
             (self.n_at_depth, self.n_segments) = (1, 1);
@@ -565,89 +407,6 @@ impl<E: TableEntry> Table<E> {
         words.map(|word| unsafe { E::borrow(raw_of(word & ADDRESS)) })
     }
 
-    /// One step of a scan from `at`: visits some entries (none, or up to a few tens) and returns where to go on; 0 when the
-    /// whole table has been walked. An entry that is in the table from the first step to the last is visited at least once.
-    pub fn scan<'t>(&'t self, at: ScanPosition, mut visit: impl FnMut(E::Ref<'t>)) -> ScanPosition {
-        if self.directory.is_empty() {
-            return ScanPosition(0);
-        }
-        let home_range = at.0 >> PREFIX_BITS & 63;
-        let prefix = at.0 & ((1 << PREFIX_BITS) - 1);
-        let dir_word = self.directory[(prefix >> (PREFIX_BITS - self.depth)) as usize];
-        // A lone segment of few buckets is walked in larger strides.
-        let stride =
-            if self.depth == 0 && prefix == 0 { 64 / dir_word.n_buckets().min(64) as u64 } else { 1 };
-        let end = (home_range + stride).min(64);
-        // SAFETY: a word of the directory, read only while `self` is borrowed.
-        if let Some(segment) = unsafe { dir_word.segment() } {
-            segment.words_of_homes((home_range << 10) as u16, ((end << 10) - 1) as u16, |word| {
-                // SAFETY: the address of an entry, unchanged while `self` is borrowed.
-                visit(unsafe { E::borrow(raw_of(word & ADDRESS)) });
-            });
-        }
-        let shift = PREFIX_BITS - dir_word.local_depth();
-        let next_prefix = ((prefix >> shift) + 1) << shift;
-        if next_prefix < 1 << PREFIX_BITS {
-            ScanPosition(home_range << PREFIX_BITS | next_prefix)
-        } else if end < 64 {
-            ScanPosition(end << PREFIX_BITS)
-        } else {
-            ScanPosition(0)
-        }
-    }
-
-    /// A random slot that holds an entry, each with the same chance; `random` gives 64 random bits a call. Tries 1000
-    /// times, then takes the next entry after a random place (which a table of few entries in many segments needs).
-    fn random_slot(&self, random: &mut impl FnMut() -> u64) -> Option<(Segment, SlotIndex, u64)> {
-        if self.len == 0 {
-            return None;
-        }
-        let range = if self.depth == 0 { self.directory[0].n_buckets() * SLOTS } else { MAX_BUCKETS * SLOTS };
-        for _ in 0..1000 {
-            let bits = random();
-            let index = self.index(bits);
-            let slot = SlotIndex(((bits & 0xFFFF_FFFF) as usize * range) >> 32);
-            let dir_word = self.directory[index];
-            // Only a segment's first word counts: so a shallow one, with more words, is not drawn more often.
-            if self.first_of(index) != index || slot.0 >= dir_word.n_buckets() * SLOTS {
-                continue;
-            }
-            // SAFETY: a word of the directory; writers hold `&mut self`.
-            if let Some(segment) = unsafe { dir_word.segment() }
-                && segment.get(slot) != 0
-            {
-                return Some((segment, slot, self.prefix_hash(index)));
-            }
-        }
-        let start = self.index(random());
-        let n = self.directory.len();
-        (0..n).map(|i| self.first_of((start + i) % n)).find_map(|index| {
-            // SAFETY: as above.
-            let segment = unsafe { self.directory[index].segment() }?;
-            let slot =
-                (0..segment.n_buckets() * SLOTS).map(SlotIndex).find(|&slot| segment.get(slot) != 0)?;
-            Some((segment, slot, self.prefix_hash(index)))
-        })
-    }
-
-    /// A hash that leads to directory word `index`.
-    fn prefix_hash(&self, index: usize) -> u64 {
-        (index as u64) << 1 << (63 - self.depth)
-    }
-
-    /// A random entry, each with the same chance; `random` gives 64 random bits a call.
-    pub fn random(&self, mut random: impl FnMut() -> u64) -> Option<E::Ref<'_>> {
-        let (segment, slot, _) = self.random_slot(&mut random)?;
-        // SAFETY: the address of an entry, unchanged while `self` is borrowed.
-        Some(unsafe { E::borrow(raw_of(segment.get(slot) & ADDRESS)) })
-    }
-
-    /// The same for change or removal.
-    pub fn random_mut(&mut self, mut random: impl FnMut() -> u64) -> Option<SlotMut<'_, E>> {
-        let (segment, slot, hash) = self.random_slot(&mut random)?;
-        Some(SlotMut { table: self, segment, slot, hash })
-    }
-
     /// Takes up to about `budget` entries out and hands each to `give`; true when the table is empty. The table stays
     /// usable between calls. This is how a huge table is freed without a pause.
     pub fn drain(&mut self, budget: usize, mut give: impl FnMut(E)) -> bool {
@@ -685,89 +444,5 @@ impl<E: TableEntry> Drop for Table<E> {
     }
 }
 
-/// An occupied slot, borrowed for change. The entry's key must stay what it is.
-pub struct SlotMut<'t, E: TableEntry> {
-    table: &'t mut Table<E>,
-    segment: Segment,
-    slot: SlotIndex,
-    /// A hash that leads to the segment.
-    hash: u64,
-}
-
-impl<'t, E: TableEntry> SlotMut<'t, E> {
-    #[inline(always)]
-    fn raw(&self) -> NonNull<u8> {
-        raw_of(self.segment.get(self.slot) & ADDRESS)
-    }
-
-    #[inline(always)]
-    pub fn get(&self) -> E::Ref<'_> {
-        // SAFETY: the slot holds an entry, unchanged while `self` is borrowed.
-        unsafe { E::borrow(self.raw()) }
-    }
-
-    /// The entry for as long as the table is borrowed.
-    #[inline(always)]
-    pub fn into_ref(self) -> E::Ref<'t> {
-        // SAFETY: the slot holds an entry, and the borrow of the table that the slot has is given up for this one.
-        unsafe { E::borrow(self.raw()) }
-    }
-
-    /// Puts `entry`, which has the same key, into the slot and returns the old one.
-    pub fn replace(&mut self, entry: E) -> E {
-        let old = self.raw();
-        let address = entry.into_raw().as_ptr().expose_provenance() as u64;
-        assert!(
-            address & 7 == 0 && address & !ADDRESS == 0,
-            "an entry's address has 48 bits and is aligned to 8"
-        );
-        self.segment.set(self.slot, self.segment.get(self.slot) & !ADDRESS | address);
-        // SAFETY: its address is in the table no more.
-        unsafe { E::from_raw(old) }
-    }
-
-    /// Lets `change` work on the entry itself, which may move to another allocation (but must keep its key).
-    #[inline(always)]
-    pub fn update<R>(&mut self, change: impl FnOnce(&mut E) -> R) -> R {
-        struct PutBack<'s, E: TableEntry> {
-            entry: Option<E>,
-            segment: Segment,
-            slot: SlotIndex,
-            borrows: PhantomData<&'s mut E>,
-        }
-        impl<E: TableEntry> Drop for PutBack<'_, E> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                if let Some(entry) = self.entry.take() {
-                    let address = entry.into_raw().as_ptr().expose_provenance() as u64;
-                    debug_assert!(address & 7 == 0 && address & !ADDRESS == 0);
-                    self.segment.set(self.slot, self.segment.get(self.slot) & !ADDRESS | address);
-                }
-            }
-        }
-        // SAFETY: the entry goes back into its slot when `change` returns or unwinds, before anybody can look.
-        let entry = Some(unsafe { E::from_raw(self.raw()) });
-        let mut back = PutBack { entry, segment: self.segment, slot: self.slot, borrows: PhantomData };
-        match &mut back.entry {
-            Some(entry) => change(entry),
-            None => unreachable!("set above"),
-        }
-    }
-
-    /// Takes the entry out.
-    #[inline]
-    pub fn remove(self) -> E {
-        let raw = self.raw();
-        self.segment.remove(self.slot);
-        let first = self.table.first_of(self.table.index(self.hash));
-        self.table.directory[first].0 -= COUNT_ONE;
-        self.table.len -= 1;
-        self.table.after_removal(first);
-        // SAFETY: its address is in the table no more.
-        unsafe { E::from_raw(raw) }
-    }
-}
-
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

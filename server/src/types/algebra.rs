@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::HashSet;
 
+use super::Limits;
 use super::element::Element;
 use super::set::Set;
 use crate::keyspace::hash::HashSeed;
@@ -52,13 +53,30 @@ pub fn union<'s>(sets: &[&'s Set], seed: HashSeed) -> impl Iterator<Item = Eleme
     let mut seen = HashSet::with_hasher(ElementHash(seed));
     let last = sets.len().saturating_sub(1);
     let lone = sets.len() <= 1;
-    let sets = sets.to_vec().into_iter().enumerate();
-    sets.flat_map(|(i, set)| set.iter().map(move |element| (i, element))).filter_map(move |(i, element)| {
-        let canonical = element.canonical();
-        // What the last set adds need not be remembered.
-        let new = lone || if i < last { seen.insert(canonical) } else { !seen.contains(&canonical) };
-        new.then_some(element)
-    })
+    let sets = sets.to_vec();
+    sets.into_iter().enumerate().flat_map(|(i, set)| set.iter().map(move |element| (i, element))).filter_map(
+        move |(i, element)| {
+            let canonical = element.canonical();
+            // What the last set adds need not be remembered.
+            let new = lone || if i < last { seen.insert(canonical) } else { !seen.contains(&canonical) };
+            new.then_some(element)
+        },
+    )
+}
+
+/// What SINTERSTORE stores, in the encoding Redis gives it.
+pub fn stored_intersection(sets: &[&Set], limits: &Limits) -> Set {
+    let mut stored = Set::new_packed();
+    intersection(sets).for_each(|element| _ = stored.add_element(element, limits));
+    stored.become_intset_if_integers(limits);
+    stored
+}
+
+/// What SUNIONSTORE and SDIFFSTORE store of a [`union`] or [`difference`].
+pub fn stored<'s>(elements: impl Iterator<Item = Element<'s>>, limits: &Limits) -> Set {
+    let mut stored = Set::new_intset();
+    elements.for_each(|element| _ = stored.add_element(element, limits));
+    stored
 }
 
 /// Hashes canonical elements under the process's seed: members are the clients' choice.

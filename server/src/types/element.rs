@@ -22,6 +22,8 @@
 
 use std::hash::{Hash, Hasher};
 
+use skerry_resp::parse_i64;
+
 const STRING_32: u8 = 0b1111_0000;
 const INTEGER_16: u8 = 0b1111_0001;
 const INTEGER_24: u8 = 0b1111_0010;
@@ -29,8 +31,6 @@ const INTEGER_32: u8 = 0b1111_0011;
 const INTEGER_64: u8 = 0b1111_0100;
 /// The longest head: the tag and eight bytes of an integer.
 const HEAD_MAX_BYTES: usize = 9;
-/// The longest decimal i64, sign included.
-const DECIMAL_MAX_BYTES: usize = 20;
 
 /// Room for the decimal digits of an integer element; see [`Element::as_bytes`].
 pub type Digits = itoa::Buffer;
@@ -49,7 +49,7 @@ impl<'a> Element<'a> {
     /// The canonical form of `bytes`: an integer if they are its canonical decimal text.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {
-        match parse_canonical_i64(bytes) {
+        match parse_i64(bytes) {
             Some(integer) => Element::Integer(integer),
             None => Element::Bytes(bytes),
         }
@@ -95,33 +95,6 @@ impl Hash for Element<'_> {
     }
 }
 
-/// Reads exactly what Redis's `string2ll` reads: no sign but '-', no leading zero, no "-0", no blanks.
-#[inline]
-pub fn parse_canonical_i64(bytes: &[u8]) -> Option<i64> {
-    let (&first, rest) = bytes.split_first()?;
-    if bytes.len() > DECIMAL_MAX_BYTES {
-        return None;
-    }
-    let (negative, lead, digits) = match first {
-        b'0' => return rest.is_empty().then_some(0),
-        b'1'..=b'9' => (false, first, rest),
-        b'-' => match rest.split_first()? {
-            (&lead @ b'1'..=b'9', digits) => (true, lead, digits),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let mut magnitude = u64::from(lead - b'0');
-    for &digit in digits {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
-}
-
 /// An element ready to be stored or looked for: its head, and the body the head announces.
 #[derive(Clone, Copy)]
 pub struct Encoded<'a> {
@@ -147,7 +120,7 @@ impl<'a> Encoded<'a> {
 
     #[inline]
     fn string(body: &'a [u8]) -> Self {
-        debug_assert!(parse_canonical_i64(body).is_none());
+        debug_assert!(parse_i64(body).is_none());
         let mut head = [0; HEAD_MAX_BYTES];
         let n_head = match body.len() {
             n @ 0..=63 => {
@@ -220,6 +193,32 @@ impl<'a> Encoded<'a> {
             && bytes.get(n_head..n_head + self.body.len()).is_some_and(|body| body == self.body)
     }
 
+    /// The first eight bytes of head and body, and how many of them there are: one word to compare.
+    #[inline]
+    fn start(&self) -> ([u8; 8], usize) {
+        let mut start = [0; 8];
+        let n_head = usize::from(self.n_head).min(8);
+        let n_body = self.body.len().min(8 - n_head);
+        start[..n_head].copy_from_slice(&self.head[..n_head]);
+        start[n_head..n_head + n_body].copy_from_slice(&self.body[..n_body]);
+        (start, n_head + n_body)
+    }
+
+    /// What a walk compares first. Elements of one collection tend to begin alike and to differ in the end.
+    #[inline]
+    pub fn probe(&self) -> Probe {
+        let n = self.n_forward();
+        let (start, n_start) = self.start();
+        let tail = self.body.last_chunk::<8>();
+        match tail {
+            Some(tail) => Probe { word: u64::from_le_bytes(*tail), mask: u64::MAX, offset: n - 8 },
+            None => {
+                let mask = if n_start == 8 { u64::MAX } else { (1 << (8 * n_start)) - 1 };
+                Probe { word: u64::from_le_bytes(start), mask, offset: 0 }
+            }
+        }
+    }
+
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let (backlen, n) = backlen(self.n_forward());
@@ -237,6 +236,27 @@ impl<'a> Encoded<'a> {
         head.copy_from_slice(self.head());
         body.copy_from_slice(self.body);
         tail.copy_from_slice(&backlen[..n]);
+    }
+}
+
+/// Eight bytes, or fewer where the mask says so, at an offset of an entry: a word's comparison that spares most
+/// calls of [`Encoded::is_at`].
+#[derive(Clone, Copy)]
+pub struct Probe {
+    word: u64,
+    mask: u64,
+    offset: usize,
+}
+
+impl Probe {
+    /// False if the entry at the start of `bytes` is surely not the probe's element.
+    #[inline]
+    pub fn may_be_at(self, bytes: &[u8]) -> bool {
+        match bytes.get(self.offset..).and_then(|bytes| bytes.first_chunk()) {
+            Some(word) => u64::from_le_bytes(*word) & self.mask == self.word,
+            // Too near the end of the buffer to load a word.
+            None => true,
+        }
     }
 }
 
@@ -287,8 +307,16 @@ pub fn n_forward_at(bytes: &[u8]) -> usize {
 /// The whole length of the entry at the start of `bytes`.
 #[inline]
 pub fn n_entry_at(bytes: &[u8]) -> usize {
-    let n_forward = n_forward_at(bytes);
-    n_forward + n_backlen(n_forward)
+    let first = bytes[0];
+    // Small integers and short strings have a backlen of one byte: told apart first, they are most of the entries.
+    if first < 0x80 {
+        2
+    } else if first < 0xc0 {
+        2 + usize::from(first & 0x3f)
+    } else {
+        let n_forward = n_forward_at(bytes);
+        n_forward + n_backlen(n_forward)
+    }
 }
 
 /// The whole length of the entry that ends where `bytes` ends.
@@ -349,26 +377,53 @@ mod tests {
         for text in ["0", "-1", "127", "128", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(Element::of(text.as_bytes()), Element::Integer(text.parse().unwrap()), "{text}");
         }
-        for text in ["", "-", "-0", "+1", "01", " 1", "1 ", "9223372036854775808", "-9223372036854775809", "1a"] {
+        for text in
+            ["", "-", "-0", "+1", "01", " 1", "1 ", "9223372036854775808", "-9223372036854775809", "1a"]
+        {
             assert_eq!(Element::of(text.as_bytes()), Element::Bytes(text.as_bytes()), "{text}");
         }
-        assert_eq!(parse_canonical_i64(b"99999999999999999999"), None);
+        assert_eq!(Element::of(b"99999999999999999999").n_bytes(), 20);
     }
 
     /// Each boundary of the format, both sides, with the length a listpack gives it.
     #[test]
     fn every_encoding_round_trips_at_its_bounds() {
         let integers = [
-            (0, 2), (127, 2), (-1, 3), (128, 3), (4095, 3), (-4096, 3), (4096, 4), (-4097, 4), (32767, 4),
-            (-32768, 4), (32768, 5), (8_388_607, 5), (-8_388_608, 5), (8_388_608, 6), (2_147_483_647, 6),
-            (-2_147_483_648, 6), (2_147_483_648, 10), (i64::MAX, 10), (i64::MIN, 10),
+            (0, 2),
+            (127, 2),
+            (-1, 3),
+            (128, 3),
+            (4095, 3),
+            (-4096, 3),
+            (4096, 4),
+            (-4097, 4),
+            (32767, 4),
+            (-32768, 4),
+            (32768, 5),
+            (8_388_607, 5),
+            (-8_388_608, 5),
+            (8_388_608, 6),
+            (2_147_483_647, 6),
+            (-2_147_483_648, 6),
+            (2_147_483_648, 10),
+            (i64::MAX, 10),
+            (i64::MIN, 10),
         ];
         for (integer, n_entry) in integers {
             check(Element::Integer(integer), n_entry);
         }
         let strings = [
-            (0, 2), (63, 65), (64, 67), (125, 128), (126, 130), (4095, 4099), (4096, 4103), (16_377, 16_384),
-            (16_378, 16_386), (2_097_145, 2_097_153), (2_097_146, 2_097_155),
+            (0, 2),
+            (63, 65),
+            (64, 67),
+            (125, 128),
+            (126, 130),
+            (4095, 4099),
+            (4096, 4103),
+            (16_377, 16_384),
+            (16_378, 16_386),
+            (2_097_145, 2_097_153),
+            (2_097_146, 2_097_155),
         ];
         for (n, n_entry) in strings {
             check(Element::Bytes(&vec![b'x'; n]), n_entry);
@@ -385,6 +440,8 @@ mod tests {
         assert!(decode(&bytes) == element && encoded.is_at(&bytes));
         let mut written = vec![0; n_entry];
         encoded.write_to(&mut written);
-        assert!(written == bytes);
+        assert!(written == bytes && encoded.probe().may_be_at(&bytes));
+        bytes.extend_from_slice(&[0xff; 8]);
+        assert!(encoded.probe().may_be_at(&bytes) && encoded.is_at(&bytes));
     }
 }

@@ -196,15 +196,12 @@ impl Hash {
 
     // ---- whole
 
-    /// Heap bytes held and the hash itself.
+    /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.0 {
-                Repr::Packed(packed) => packed.heap_bytes(),
-                Repr::Table(fields) => {
-                    size_of::<Fields>() + fields.table.memory_bytes() + fields.member_bytes
-                }
-            }
+        match &self.0 {
+            Repr::Packed(packed) => packed.heap_bytes(),
+            Repr::Table(fields) => size_of::<Fields>() + fields.table.memory_bytes() + fields.member_bytes,
+        }
     }
 
     /// Frees about `budget` fields; true when nothing is left. The hash may be used on, with the fields left.
@@ -243,7 +240,7 @@ impl Hash {
     pub fn check(&self) {
         match &self.0 {
             Repr::Packed(packed) => {
-                packed.check();
+                packed.check_whole();
                 assert!(packed.len().is_multiple_of(STRIDE));
             }
             Repr::Table(fields) => {

@@ -7,7 +7,7 @@
 //! Invariants: ascending without repeats; the width never shrinks (as Redis's does not).
 //! Cost: search O(log n); insert and remove move the greater elements.
 
-use super::good_size;
+use crate::alloc::good_size;
 
 #[derive(Clone, PartialEq)]
 pub(super) struct Intset {

@@ -11,9 +11,11 @@ use std::ops::Range;
 
 use super::Limits;
 use super::element::{Element, Encoded};
+use super::node::NodeLimit;
+pub use super::packed::End;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
-use super::quicklist::{self, NodeLimit, Quicklist, remove_from_packed, remove_from_packed_rev};
+use super::quicklist::{self, Quicklist};
 
 #[derive(Clone)]
 pub struct List(Repr);
@@ -22,12 +24,6 @@ pub struct List(Repr);
 enum Repr {
     Packed(Packed),
     Quick(Box<Quicklist>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Front,
-    Back,
 }
 
 impl Default for List {
@@ -125,8 +121,14 @@ impl List {
             return false;
         }
         match (&mut self.0, end) {
-            (Repr::Packed(packed), End::Front) => packed.remove(packed.seek(0), 1),
-            (Repr::Packed(packed), End::Back) => packed.remove(packed.seek(packed.len() - 1), 1),
+            (Repr::Packed(packed), End::Front) => {
+                packed.pop_front();
+                packed.give_back();
+            }
+            (Repr::Packed(packed), End::Back) => {
+                packed.pop_back();
+                packed.give_back();
+            }
             (Repr::Quick(quick), End::Front) => quick.pop_front(),
             (Repr::Quick(quick), End::Back) => quick.pop_back(),
         }
@@ -222,11 +224,9 @@ impl List {
 
     /// Removes up to `max` elements equal to `value`, the first ones or (`End::Back`) the last ones.
     pub fn remove(&mut self, from: End, max: usize, value: &[u8], limits: &Limits) -> usize {
-        let n_removed = match (&mut self.0, from) {
-            (Repr::Packed(packed), End::Front) => remove_from_packed(packed, value, max),
-            (Repr::Packed(packed), End::Back) => remove_from_packed_rev(packed, value, max),
-            (Repr::Quick(quick), End::Front) => quick.remove(value, max),
-            (Repr::Quick(quick), End::Back) => quick.remove_rev(value, max),
+        let n_removed = match &mut self.0 {
+            Repr::Packed(packed) => packed.remove_equal(&Encoded::of(value), max, from),
+            Repr::Quick(quick) => quick.remove_equal(value, max, from),
         };
         if n_removed > 0 {
             self.become_packed_if_half(limits);
@@ -271,13 +271,12 @@ impl List {
 
     // ---- whole
 
-    /// Heap bytes held and the list itself.
+    /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.0 {
-                Repr::Packed(packed) => packed.heap_bytes(),
-                Repr::Quick(quick) => quick.heap_bytes(),
-            }
+        match &self.0 {
+            Repr::Packed(packed) => packed.heap_bytes(),
+            Repr::Quick(quick) => quick.heap_bytes(),
+        }
     }
 
     /// Frees up to `budget` nodes; true when nothing is left. The list is then empty.
@@ -294,7 +293,7 @@ impl List {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         match &self.0 {
-            Repr::Packed(packed) => packed.check(),
+            Repr::Packed(packed) => packed.check_whole(),
             Repr::Quick(quick) => quick.check(),
         }
     }
@@ -322,6 +321,8 @@ impl List {
         if let Repr::Quick(quick) = &mut self.0
             && let Some(packed) = quick.take_half_node(NodeLimit::of(limits.list_max_listpack_size))
         {
+            let mut packed = packed;
+            packed.give_back();
             self.0 = Repr::Packed(packed);
         }
     }
@@ -330,8 +331,7 @@ impl List {
 /// Same elements in the same order, whatever the encodings.
 impl PartialEq for List {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 

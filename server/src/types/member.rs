@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use super::good_size;
+use crate::alloc::good_size;
 use crate::keyspace::table::TableEntry;
 
 const TAG_BYTES: usize = 1;
@@ -47,7 +47,12 @@ struct Shape {
 impl Shape {
     fn new(field: &[u8], value: Option<&[u8]>) -> Self {
         let (n_field, n_value) = (field.len(), value.map_or(0, <[u8]>::len));
-        Self { field_code: code_of(n_field), value_code: value.map_or(0, |_| code_of(n_value)), n_field, n_value }
+        Self {
+            field_code: code_of(n_field),
+            value_code: value.map_or(0, |_| code_of(n_value)),
+            n_field,
+            n_value,
+        }
     }
 
     #[inline]

@@ -13,6 +13,7 @@ pub mod hash;
 mod intset;
 pub mod list;
 pub mod member;
+mod node;
 pub mod packed;
 mod quicklist;
 pub mod set;
@@ -54,17 +55,6 @@ impl Limits {
 
 /// A packed set or hash never grows beyond this, whatever the entry limits say (`lpSafeToAdd`).
 const PACKED_MAX_BYTES: usize = 1 << 30;
-
-/// The usable size of an allocation of `n_bytes`: the allocator's size class, multiples of 16 and then four to a
-/// doubling (mimalloc's). A buffer that takes the whole class loses nothing and grows later.
-#[inline]
-const fn good_size(n_bytes: usize) -> usize {
-    if n_bytes <= 64 {
-        return n_bytes.next_multiple_of(16);
-    }
-    let class = 1 << (usize::BITS - 1 - (n_bytes - 1).leading_zeros());
-    n_bytes.next_multiple_of(class / 4)
-}
 
 /// One of three iterators over the same items: an encoding each.
 enum OneOf<A, B, C> {

@@ -15,12 +15,14 @@
 //! Cost: push and pop O(1) amortised; insert and remove in the middle O(bytes); find and seek O(entries).
 
 use super::element::{Element, Encoded, decode, n_entry_at, n_entry_before};
-use super::good_size;
+use crate::alloc::good_size;
 
 /// A listpack's header and end mark, which a packed buffer keeps outside: counted where Redis compares bytes.
 pub const LISTPACK_FRAME_BYTES: usize = 7;
 /// Lists grow by half up to here, so that a filling node is copied few times; then by size class.
 const ROOMY_GROWTH_MAX_BYTES: usize = 8192;
+/// Lists below this grow by size class, too: there may be millions of them.
+const ROOMY_GROWTH_MIN_BYTES: usize = 2048;
 /// Buffers below this are not worth giving memory back.
 const SHRINK_MIN_BYTES: usize = 64;
 
@@ -35,6 +37,13 @@ pub enum Growth {
     Tight,
     /// Half as much again: lists, which are pushed to without end.
     Roomy,
+}
+
+/// The first or the last elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
 }
 
 #[derive(Default)]
@@ -132,15 +141,14 @@ impl Packed {
     /// The first entry equal to `element`, of entries number 0, STRIDE, 2 * STRIDE and so on (a hash's fields).
     #[inline]
     pub fn find<const STRIDE: usize>(&self, element: &Encoded<'_>) -> Option<Position> {
-        let payload = self.payload();
-        let mut at = 0;
-        while at < payload.len() {
-            let entry = &payload[at..];
-            if element.is_at(entry) {
-                return Some(Position(at));
+        let probe = element.probe();
+        let mut entries = self.payload();
+        while !entries.is_empty() {
+            if probe.may_be_at(entries) && element.is_at(entries) {
+                return Some(Position(self.n_payload() - entries.len()));
             }
             for _ in 0..STRIDE {
-                at += n_entry_at(&payload[at..]);
+                entries = &entries[n_entry_at(entries)..];
             }
         }
         None
@@ -207,6 +215,21 @@ impl Packed {
         self.remove_span(at, end, n);
     }
 
+    /// Removes the first entry and keeps its room: for a node that is being used up.
+    #[inline]
+    pub fn pop_front(&mut self) {
+        self.start += n_entry_at(self.payload()) as u32;
+        self.count -= 1;
+    }
+
+    /// Removes the last entry and keeps its room.
+    #[inline]
+    pub fn pop_back(&mut self) {
+        let n = n_entry_before(self.payload());
+        self.bytes.truncate(self.bytes.len() - n);
+        self.count -= 1;
+    }
+
     /// Removes the `n` entries that lie between two positions.
     pub fn remove_span(&mut self, from: Position, to: Position, n: usize) {
         let start = self.start as usize;
@@ -221,9 +244,55 @@ impl Packed {
         self.give_back();
     }
 
+    /// Removes the first or last `max` entries equal to `element`, in one pass; returns how many there were.
+    pub fn remove_equal(&mut self, element: &Encoded<'_>, max: usize, from: End) -> usize {
+        let n_spared = match from {
+            End::Front => 0,
+            End::Back => self.count_equal(element).saturating_sub(max),
+        };
+        let probe = element.probe();
+        let (mut n_found, mut n_removed) = (0, 0);
+        let (mut read, mut write) = (self.start as usize, self.start as usize);
+        while read < self.bytes.len() && n_removed < max {
+            let entry = &self.bytes[read..];
+            let n = n_entry_at(entry);
+            let found = probe.may_be_at(entry) && element.is_at(entry);
+            n_found += usize::from(found);
+            if found && n_found > n_spared {
+                n_removed += 1;
+            } else {
+                if write < read {
+                    self.bytes.copy_within(read..read + n, write);
+                }
+                write += n;
+            }
+            read += n;
+        }
+        if n_removed > 0 {
+            let len = self.bytes.len();
+            self.bytes.copy_within(read.., write);
+            self.bytes.truncate(len - (read - write));
+            self.count -= n_removed as u32;
+            self.give_back();
+        }
+        n_removed
+    }
+
+    fn count_equal(&self, element: &Encoded<'_>) -> usize {
+        let probe = element.probe();
+        let mut entries = self.payload();
+        let mut n_equal = 0;
+        while !entries.is_empty() {
+            n_equal += usize::from(probe.may_be_at(entries) && element.is_at(entries));
+            entries = &entries[n_entry_at(entries)..];
+        }
+        n_equal
+    }
+
     /// Cuts the entries from `at` (entry number `index`) on off into a buffer of their own.
     pub fn split_off(&mut self, at: Position, index: usize) -> Packed {
-        let tail = Self { bytes: self.payload()[at.0..].to_vec(), start: 0, count: self.count - index as u32 };
+        let tail =
+            Self { bytes: self.payload()[at.0..].to_vec(), start: 0, count: self.count - index as u32 };
         self.bytes.truncate(self.start as usize + at.0);
         self.count = index as u32;
         self.give_back();
@@ -323,7 +392,7 @@ impl Packed {
 
     /// Frees memory when more than half lies unused.
     #[inline]
-    fn give_back(&mut self) {
+    pub fn give_back(&mut self) {
         if self.bytes.capacity() > 2 * self.n_payload() + SHRINK_MIN_BYTES {
             self.relocate(0, good_size(self.n_payload()));
         }
@@ -343,21 +412,23 @@ impl Packed {
             at = next;
         }
         assert_eq!(at, self.end(), "bytes behind the last entry");
-        assert!(self.bytes.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES + ROOMY_GROWTH_MAX_BYTES);
     }
-}
 
-enum End {
-    Front,
-    Back,
+    /// As `check`, for a buffer that is a whole value: it holds no more than twice what it needs.
+    pub fn check_whole(&self) {
+        self.check();
+        assert!(self.bytes.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES);
+    }
 }
 
 impl Growth {
     fn capacity(self, needed: usize) -> usize {
         let good = good_size(needed);
         match self {
-            Growth::Tight => good,
-            Growth::Roomy => good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES)),
+            Growth::Roomy if needed > ROOMY_GROWTH_MIN_BYTES => {
+                good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
+            }
+            Growth::Roomy | Growth::Tight => good,
         }
     }
 }
@@ -390,9 +461,9 @@ impl<'a> Iterator for Iter<'a> {
         if self.bytes.is_empty() {
             return None;
         }
-        let (entry, rest) = self.bytes.split_at(n_entry_at(self.bytes));
-        self.bytes = rest;
-        Some(decode(entry))
+        let element = decode(self.bytes);
+        self.bytes = &self.bytes[n_entry_at(self.bytes)..];
+        Some(element)
     }
 }
 

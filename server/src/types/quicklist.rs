@@ -16,133 +16,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::element::{Element, Encoded};
-use super::packed::{self, Growth, LISTPACK_FRAME_BYTES, Packed};
+use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit};
+use super::packed::{End, Growth, LISTPACK_FRAME_BYTES, Packed};
 
-/// Redis reckons this many bytes of head and backlen for an element before it is encoded.
-const ENTRY_ESTIMATE_BYTES: usize = 8;
-/// The byte limit of a node that is limited by count.
-const COUNT_NODE_MAX_BYTES: usize = 8192;
 /// A new node takes this much at once, times the number of nodes: never over a fraction of the list.
 const NODE_FIRST_BYTES: usize = 2048;
-
-/// `list-max-listpack-size`, read.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum NodeLimit {
-    Bytes(usize),
-    Count(usize),
-}
-
-impl NodeLimit {
-    pub(super) fn of(list_max_listpack_size: i32) -> Self {
-        match list_max_listpack_size {
-            count @ 1.. => NodeLimit::Count(count as usize),
-            0 => NodeLimit::Count(1),
-            level => NodeLimit::Bytes(4096 << (level.unsigned_abs() - 1).min(4)),
-        }
-    }
-
-    /// Whether a node of this listpack size and count is too big.
-    #[inline]
-    pub(super) fn is_exceeded(self, listpack_bytes: usize, count: usize) -> bool {
-        match self {
-            NodeLimit::Bytes(max) => listpack_bytes > max,
-            NodeLimit::Count(max) => listpack_bytes > COUNT_NODE_MAX_BYTES || count > max,
-        }
-    }
-
-    /// Whether a node is at most half as big as it may be: then a lone one becomes a listpack again.
-    pub(super) fn is_half(self, listpack_bytes: usize, count: usize) -> bool {
-        match self {
-            NodeLimit::Bytes(max) => listpack_bytes <= max / 2,
-            NodeLimit::Count(max) => count <= max / 2,
-        }
-    }
-
-    /// Whether an element gets a node of its own.
-    #[inline]
-    fn is_large(self, n_bytes: usize) -> bool {
-        n_bytes > self.max_bytes()
-    }
-
-    fn max_bytes(self) -> usize {
-        match self {
-            NodeLimit::Bytes(max) => max,
-            NodeLimit::Count(_) => COUNT_NODE_MAX_BYTES,
-        }
-    }
-}
-
-#[derive(Clone, PartialEq)]
-pub(super) enum Node {
-    Packed(Packed),
-    /// One large element, raw.
-    Plain(Box<[u8]>),
-}
-
-impl Node {
-    fn of(value: &[u8], limit: NodeLimit) -> Self {
-        if limit.is_large(value.len()) {
-            return Node::Plain(value.into());
-        }
-        let mut packed = Packed::new();
-        packed.push_back(&Encoded::of(value), Growth::Roomy);
-        Node::Packed(packed)
-    }
-
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Node::Packed(packed) => packed.len(),
-            Node::Plain(_) => 1,
-        }
-    }
-
-    #[inline]
-    fn allows(&self, n_bytes: usize, limit: NodeLimit) -> bool {
-        match self {
-            Node::Packed(packed) => {
-                let bytes = packed.listpack_bytes() + n_bytes + ENTRY_ESTIMATE_BYTES;
-                !limit.is_large(n_bytes) && !limit.is_exceeded(bytes, packed.len() + 1)
-            }
-            Node::Plain(_) => false,
-        }
-    }
-
-    fn packed_mut(&mut self) -> &mut Packed {
-        match self {
-            Node::Packed(packed) => packed,
-            Node::Plain(_) => unreachable!("a plain node takes no second element"),
-        }
-    }
-
-    fn tighten(&mut self) {
-        if let Node::Packed(packed) = self {
-            packed.tighten();
-        }
-    }
-
-    fn iter_from(&self, index: usize) -> NodeIter<'_> {
-        match self {
-            Node::Packed(packed) => NodeIter::Packed(packed.iter_from(packed.seek(index))),
-            Node::Plain(value) => NodeIter::Plain((index == 0).then_some(value)),
-        }
-    }
-
-    /// The first `n` elements.
-    fn iter_until(&self, n: usize) -> NodeIter<'_> {
-        match self {
-            Node::Packed(packed) => NodeIter::Packed(packed.iter_until(packed.seek(n))),
-            Node::Plain(value) => NodeIter::Plain((n > 0).then_some(value)),
-        }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Node::Packed(packed) => packed.heap_bytes(),
-            Node::Plain(value) => value.len(),
-        }
-    }
-}
+/// The deque gives memory back when it could hold this many times its nodes, and these nodes more.
+const DEQUE_SHRINK_RATIO: usize = 4;
+const DEQUE_SHRINK_MIN_NODES: usize = 16;
 
 /// Before or behind a pivot, a node, a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,13 +129,36 @@ impl Quicklist {
         node.iter_until(node.len()).next_back()
     }
 
+    /// Removes the first element. The list is not empty.
     pub(super) fn pop_front(&mut self) {
-        self.remove_at(Place { node: 0, index: 0 });
+        self.len -= 1;
+        match self.nodes.front_mut() {
+            Some(Node::Packed(packed)) if packed.len() > 1 => packed.pop_front(),
+            Some(_) | None => {
+                self.nodes.pop_front();
+                self.give_back();
+            }
+        }
     }
 
+    /// Removes the last element. The list is not empty.
     pub(super) fn pop_back(&mut self) {
-        let node = self.nodes.len() - 1;
-        self.remove_at(Place { node, index: self.nodes[node].len() - 1 });
+        self.len -= 1;
+        match self.nodes.back_mut() {
+            Some(Node::Packed(packed)) if packed.len() > 1 => packed.pop_back(),
+            Some(_) | None => {
+                self.nodes.pop_back();
+                self.give_back();
+            }
+        }
+    }
+
+    /// Shrinks the deque of a queue that was long once.
+    fn give_back(&mut self) {
+        let n_nodes = self.nodes.len();
+        if self.nodes.capacity() > DEQUE_SHRINK_RATIO * (n_nodes + DEQUE_SHRINK_MIN_NODES) {
+            self.nodes.shrink_to(2 * n_nodes);
+        }
     }
 
     // ---- by index
@@ -415,9 +319,7 @@ impl Quicklist {
         let node = &mut self.nodes[place.node];
         match node {
             Node::Packed(packed) if packed.len() > 1 => {
-                let last = place.index == packed.len() - 1;
-                let at = if last { packed.last().expect("not empty") } else { packed.seek(place.index) };
-                packed.remove(at, 1);
+                packed.remove(packed.seek(place.index), 1);
             }
             Node::Packed(_) | Node::Plain(_) => {
                 self.nodes.remove(place.node);
@@ -425,36 +327,25 @@ impl Quicklist {
         }
     }
 
-    /// Removes the first `max` elements equal to `value`; returns how many there were.
-    pub(super) fn remove(&mut self, value: &[u8], max: usize) -> usize {
+    /// Removes the first or last `max` elements equal to `value`; returns how many there were.
+    pub(super) fn remove_equal(&mut self, value: &[u8], max: usize, from: End) -> usize {
         let mut n_removed = 0;
-        let mut at = 0;
-        while at < self.nodes.len() && n_removed < max {
-            n_removed += remove_from_node(&mut self.nodes[at], value, max - n_removed);
-            at += 1;
-        }
-        self.drop_empty_nodes(n_removed);
-        n_removed
-    }
-
-    /// Removes the last `max` elements equal to `value`.
-    pub(super) fn remove_rev(&mut self, value: &[u8], max: usize) -> usize {
-        let mut n_removed = 0;
-        for node in self.nodes.iter_mut().rev() {
+        let n_nodes = self.nodes.len();
+        for step in 0..n_nodes {
             if n_removed == max {
                 break;
             }
-            n_removed += remove_from_node_rev(node, value, max - n_removed);
+            let at = match from {
+                End::Front => step,
+                End::Back => n_nodes - 1 - step,
+            };
+            n_removed += self.nodes[at].remove_equal(value, max - n_removed, from);
         }
-        self.drop_empty_nodes(n_removed);
-        n_removed
-    }
-
-    fn drop_empty_nodes(&mut self, n_removed: usize) {
         self.len -= n_removed;
         if n_removed > 0 {
-            self.nodes.retain(|node| node.len() > 0 && !matches!(node, Node::Plain(value) if value.is_empty()));
+            self.nodes.retain(|node| !node.is_used_up());
         }
+        n_removed
     }
 
     pub(super) fn truncate_front(&mut self, n: usize) {
@@ -465,6 +356,7 @@ impl Quicklist {
             if node.len() <= left {
                 left -= node.len();
                 self.nodes.pop_front();
+                self.give_back();
             } else {
                 let packed = node.packed_mut();
                 let end = packed.seek(left);
@@ -482,6 +374,7 @@ impl Quicklist {
             if node.len() <= left {
                 left -= node.len();
                 self.nodes.pop_back();
+                self.give_back();
             } else {
                 let packed = node.packed_mut();
                 let from = packed.seek(packed.len() - left);
@@ -516,82 +409,6 @@ impl Quicklist {
             if let Node::Packed(packed) = node {
                 packed.check();
             }
-        }
-    }
-}
-
-/// Removes in one node; a plain one is emptied (and dropped by the caller).
-fn remove_from_node(node: &mut Node, value: &[u8], max: usize) -> usize {
-    match node {
-        Node::Packed(packed) => remove_from_packed(packed, value, max),
-        Node::Plain(plain) => empty_plain(plain, value),
-    }
-}
-
-fn remove_from_node_rev(node: &mut Node, value: &[u8], max: usize) -> usize {
-    match node {
-        Node::Packed(packed) => remove_from_packed_rev(packed, value, max),
-        Node::Plain(plain) => empty_plain(plain, value),
-    }
-}
-
-fn empty_plain(plain: &mut Box<[u8]>, value: &[u8]) -> usize {
-    if **plain != *value {
-        return 0;
-    }
-    *plain = Box::default();
-    1
-}
-
-pub(super) fn remove_from_packed(packed: &mut Packed, value: &[u8], max: usize) -> usize {
-    let element = Element::of(value);
-    let mut n_removed = 0;
-    let mut next = packed.first();
-    while let Some(at) = next.filter(|_| n_removed < max) {
-        if packed.get(at) == element {
-            packed.remove(at, 1);
-            n_removed += 1;
-            next = (at < packed.end()).then_some(at);
-        } else {
-            next = packed.next(at);
-        }
-    }
-    n_removed
-}
-
-pub(super) fn remove_from_packed_rev(packed: &mut Packed, value: &[u8], max: usize) -> usize {
-    let element = Element::of(value);
-    let mut n_removed = 0;
-    let mut next = packed.last();
-    while let Some(at) = next.filter(|_| n_removed < max) {
-        if packed.get(at) == element {
-            packed.remove(at, 1);
-            n_removed += 1;
-        }
-        next = packed.before(at);
-    }
-    n_removed
-}
-
-enum NodeIter<'a> {
-    Packed(packed::Iter<'a>),
-    Plain(Option<&'a [u8]>),
-}
-
-impl<'a> NodeIter<'a> {
-    #[inline]
-    fn next(&mut self) -> Option<Element<'a>> {
-        match self {
-            NodeIter::Packed(entries) => entries.next(),
-            NodeIter::Plain(value) => value.take().map(Element::Bytes),
-        }
-    }
-
-    #[inline]
-    fn next_back(&mut self) -> Option<Element<'a>> {
-        match self {
-            NodeIter::Packed(entries) => entries.next_back(),
-            NodeIter::Plain(value) => value.take().map(Element::Bytes),
         }
     }
 }

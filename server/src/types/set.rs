@@ -12,8 +12,9 @@
 //! Cost: the small encodings O(log n) and O(n) for n up to the limits; the table O(1), growth in steps of microseconds.
 
 use hashbrown::HashSet;
+use skerry_resp::parse_i64;
 
-use super::element::{Element, Encoded, parse_canonical_i64};
+use super::element::{Element, Encoded};
 use super::intset::Intset;
 use super::member::Member;
 use super::packed::{Growth, Packed};
@@ -30,6 +31,12 @@ const DRAW_RATIO: usize = 3;
 const DECIMAL_MAX_BYTES: usize = 20;
 
 pub struct Set(Repr);
+
+impl Default for Set {
+    fn default() -> Self {
+        Self::new_packed()
+    }
+}
 
 enum Repr {
     Ints(Intset),
@@ -63,7 +70,7 @@ impl Taken {
 impl Set {
     /// An empty set in the encoding Redis would create for a command with `n_members` members, `first` among them.
     pub fn for_members(first: &[u8], n_members: usize, limits: &Limits) -> Self {
-        if parse_canonical_i64(first).is_some() && n_members <= limits.set_max_intset_entries {
+        if parse_i64(first).is_some() && n_members <= limits.set_max_intset_entries {
             Self::new_intset()
         } else if n_members <= limits.set_max_listpack_entries {
             Self::new_packed()
@@ -139,9 +146,14 @@ impl Set {
         }
     }
 
+    /// The same for an element that any set lends.
+    pub fn add_element(&mut self, element: Element<'_>, limits: &Limits) -> bool {
+        self.add(element.as_bytes(&mut itoa::Buffer::new()), limits)
+    }
+
     fn add_to_intset(&mut self, member: &[u8], limits: &Limits) -> bool {
         let Repr::Ints(ints) = &mut self.0 else { unreachable!("the caller has looked") };
-        if let Some(integer) = parse_canonical_i64(member) {
+        if let Some(integer) = parse_i64(member) {
             let added = ints.insert(integer);
             if added && ints.len() > limits.set_max_intset_entries.min(PACKED_MAX_BYTES) {
                 self.become_table(limits.seed);
@@ -168,7 +180,7 @@ impl Set {
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
-            Repr::Ints(ints) => parse_canonical_i64(member).is_some_and(|integer| ints.remove(integer)),
+            Repr::Ints(ints) => parse_i64(member).is_some_and(|integer| ints.remove(integer)),
             Repr::Packed(packed) => {
                 let found = packed.find::<1>(&Encoded::of(member));
                 found.map(|at| packed.remove(at, 1)).is_some()
@@ -180,7 +192,7 @@ impl Set {
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
         match &self.0 {
-            Repr::Ints(ints) => parse_canonical_i64(member).is_some_and(|integer| ints.contains(integer)),
+            Repr::Ints(ints) => parse_i64(member).is_some_and(|integer| ints.contains(integer)),
             Repr::Packed(packed) => packed.find::<1>(&Encoded::of(member)).is_some(),
             Repr::Table(members) => members.contains(member),
         }
@@ -283,13 +295,20 @@ impl Set {
     pub fn take_random(&mut self, n: usize, random: &mut impl FnMut() -> u64, limits: &Limits) -> Set {
         let n_kept = self.len().saturating_sub(n);
         if n_kept == 0 {
-            return std::mem::replace(self, Self::new_packed());
+            return std::mem::take(self);
         }
         let len = self.len();
         match &mut self.0 {
             Repr::Ints(ints) => {
                 let (mut taken, mut kept) = (Vec::new(), Vec::new());
-                choose(ints.iter(), len, n, random, |integer| taken.push(integer), |integer| kept.push(integer));
+                choose(
+                    ints.iter(),
+                    len,
+                    n,
+                    random,
+                    |integer| taken.push(integer),
+                    |integer| kept.push(integer),
+                );
                 *ints = Intset::from_ascending(&kept);
                 Set(Repr::Ints(Intset::from_ascending(&taken)))
             }
@@ -317,14 +336,13 @@ impl Set {
 
     // ---- whole
 
-    /// Heap bytes held and the set itself.
+    /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.0 {
-                Repr::Ints(ints) => ints.heap_bytes(),
-                Repr::Packed(packed) => packed.heap_bytes(),
-                Repr::Table(members) => members.heap_bytes(),
-            }
+        match &self.0 {
+            Repr::Ints(ints) => ints.heap_bytes(),
+            Repr::Packed(packed) => packed.heap_bytes(),
+            Repr::Table(members) => members.heap_bytes(),
+        }
     }
 
     /// Frees about `budget` members; true when nothing is left. The set may be used on, with the members left.
@@ -379,7 +397,7 @@ impl Set {
     pub fn check(&self) {
         match &self.0 {
             Repr::Ints(ints) => ints.check(),
-            Repr::Packed(packed) => packed.check(),
+            Repr::Packed(packed) => packed.check_whole(),
             Repr::Table(members) => {
                 let sum = members.table.iter().map(|member| member.allocated_bytes()).sum::<usize>();
                 assert_eq!(members.member_bytes, sum);

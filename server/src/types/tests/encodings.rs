@@ -1,5 +1,6 @@
 //! Programs that Redis ran: same lengths, same encodings.
 
+use super::super::algebra::{difference, stored, stored_intersection, union};
 use super::super::list::{End, List, Side};
 use super::super::{Hash, Limits, Set};
 use super::{bits_from, limits};
@@ -186,4 +187,49 @@ fn default_thresholds_are_redis_s() {
     assert_eq!(hash.encoding(), "listpack");
     hash.set(b"one more", b"1", &limits);
     assert_eq!(hash.encoding(), "hashtable");
+}
+
+/// The encodings of stored results, as Redis 8.2.3 answered for these very sets.
+#[test]
+fn stored_results_have_redis_s_encodings() {
+    let limits = limits();
+    let build = |members: &mut dyn Iterator<Item = String>| {
+        let mut set = Set::new_intset();
+        members.for_each(|member| _ = set.add(member.as_bytes(), &limits));
+        set
+    };
+    let integers = |n: usize| (0..n).map(|i| i.to_string());
+    let names = |n: usize| (0..n).map(|i| format!("a{i}"));
+    let h = build(&mut integers(600).chain(names(300)));
+    let hs = build(&mut names(300));
+    let i = build(&mut integers(10));
+    let lp = build(&mut ["a", "1", "2", "3"].into_iter().map(str::to_owned));
+    let big = build(&mut integers(600));
+    let mid = build(&mut integers(400).chain(["x".to_owned()]));
+    let encodings = [&h, &hs, &i, &lp, &big, &mid].map(Set::encoding);
+    assert_eq!(encodings, ["hashtable", "hashtable", "intset", "listpack", "hashtable", "hashtable"]);
+
+    let sinterstore = |sets: &[&Set]| stored_intersection(sets, &limits);
+    let sunionstore = |sets: &[&Set]| stored(union(sets, limits.seed), &limits);
+    let sdiffstore = |a, b| stored(difference(a, &[b], limits.seed), &limits);
+    let cases = [
+        (sinterstore(&[&h, &i]), 10, "intset"),
+        (sinterstore(&[&h, &lp]), 3, "intset"),
+        (sinterstore(&[&h, &hs]), 300, "hashtable"),
+        (sinterstore(&[&h, &h]), 900, "hashtable"),
+        (sinterstore(&[&big, &big]), 600, "hashtable"),
+        (sinterstore(&[&mid, &big]), 400, "intset"),
+        (sunionstore(&[&i, &lp]), 11, "listpack"),
+        (sunionstore(&[&lp]), 4, "listpack"),
+        (sunionstore(&[&i]), 10, "intset"),
+        (sunionstore(&[&h, &i]), 900, "hashtable"),
+        (sdiffstore(&h, &hs), 600, "hashtable"),
+        (sdiffstore(&lp, &i), 1, "listpack"),
+        (sdiffstore(&i, &lp), 7, "intset"),
+        (sdiffstore(&h, &i), 890, "hashtable"),
+    ];
+    for (number, (set, len, encoding)) in cases.into_iter().enumerate() {
+        set.check();
+        assert_eq!((set.len(), set.encoding()), (len, encoding), "case {number}");
+    }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::Limits;
 use super::super::hash::{Hash, ScanPosition, Stored};
-use super::super::{Limits, element};
 use super::{bits_from, limits, owned};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -114,12 +114,5 @@ proptest! {
         prop_assert!(scanned == model);
         while !hash.free_slice(10) {}
         prop_assert!(hash.is_empty());
-    }
-
-    /// The canonical integers are those that std reads and prints back alike.
-    #[test]
-    fn canonical_is_what_prints_back(text in "[-+]?[0-9]{0,21}") {
-        let printed = text.parse::<i64>().ok().filter(|i| i.to_string() == text);
-        prop_assert_eq!(element::parse_canonical_i64(text.as_bytes()), printed);
     }
 }

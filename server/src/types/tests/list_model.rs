@@ -157,3 +157,18 @@ fn a_queue_at_both_ends_stays_cheap() {
     list.check();
     assert!(list.iter().map(|e| e.to_vec()).eq(model));
 }
+
+/// What a burst took comes back when a queue is drained to a few elements.
+#[test]
+fn a_drained_queue_gives_its_memory_back() {
+    let limits = limits();
+    let mut list = List::new();
+    let value = [b'x'; 3000];
+    (0..20_000).for_each(|_| list.push_back(&value, &limits));
+    let full = list.memory_bytes();
+    while list.len() > 20 {
+        assert!(list.pop_front(&limits));
+    }
+    list.check();
+    assert!(list.memory_bytes() < 100_000, "{full} before, {} now", list.memory_bytes());
+}

@@ -96,10 +96,8 @@ fn apply(set: &mut Set, model: &mut Model, step: Step, limits: &Limits, random: 
 }
 
 fn small_limits() -> impl Strategy<Value = Limits> {
-    prop_oneof![Just((512, 128)), Just((8, 4)), Just((4, 30)), Just((0, 0))].prop_map(|(ints, entries)| Limits {
-        set_max_intset_entries: ints,
-        set_max_listpack_entries: entries,
-        ..limits()
+    prop_oneof![Just((512, 128)), Just((8, 4)), Just((4, 30)), Just((0, 0))].prop_map(|(ints, entries)| {
+        Limits { set_max_intset_entries: ints, set_max_listpack_entries: entries, ..limits() }
     })
 }
 
@@ -186,7 +184,8 @@ fn draws_are_even() {
     let limits = limits();
     let mut random = bits_from(3);
     for (first, n) in [("7", 100), ("a", 100), ("a", 400)] {
-        let names: Vec<String> = (0..n).map(|i| if first == "7" { i.to_string() } else { format!("a{i}") }).collect();
+        let names: Vec<String> =
+            (0..n).map(|i| if first == "7" { i.to_string() } else { format!("a{i}") }).collect();
         let mut set = Set::for_members(first.as_bytes(), n, &limits);
         names.iter().for_each(|name| assert!(set.add(name.as_bytes(), &limits)));
         let mut counts = std::collections::HashMap::new();

@@ -1,4 +1,4 @@
-//! One segment of a [`Table`](super::table::Table): 1 to 128 buckets of one cache line, linear probing between them.
+//! One segment of a [`Table`](super::Table): 1 to 128 buckets of one cache line, linear probing between them.
 //!
 //! ```text
 //!  bucket (64 bytes, aligned)   word 0 | word 1 | ... | word 7        a word of 0 is empty; words are packed to the left,
@@ -87,7 +87,7 @@ pub(super) fn word(hash: u64, address: u64) -> u64 {
 
 /// Asks the cache for the line at `address`; any address will do.
 #[inline(always)]
-pub(super) fn prefetch(address: u64) {
+pub(in crate::keyspace) fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint and faults on no address.
     unsafe {
@@ -196,6 +196,24 @@ impl Segment {
                 return None;
             }
             index = self.next(index);
+        }
+    }
+
+    /// Asks the cache for the first two lines of what the words under `tag` in their home bucket lead to; for the next
+    /// bucket if there are none and it may hold them.
+    #[inline(always)]
+    pub(super) fn prefetch_targets(self, tag: u16) {
+        let index = self.home(tag);
+        let bucket = self.bucket(index);
+        let mut mask = bucket.matching(tag);
+        if mask == 0 && bucket.is_full() {
+            prefetch(self.address() + (self.next(index) * size_of::<Bucket>()) as u64);
+        }
+        while mask != 0 {
+            let address = bucket.0[mask.trailing_zeros() as usize] & ADDRESS;
+            prefetch(address);
+            prefetch(address + 64);
+            mask &= mask - 1;
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 
-use super::super::thin::ThinBytes;
 use super::*;
+use crate::keyspace::thin::ThinBytes;
 
 struct Field {
     name: Vec<u8>,
@@ -263,4 +263,26 @@ fn random_of_a_sparse_table() {
     let drawn: BTreeSet<Vec<u8>> =
         (0..2000).filter_map(|_| table.random(&mut bits)).map(<[u8]>::to_vec).collect();
     assert_eq!(drawn.len(), 10);
+}
+
+/// A segment merged out of drained and undrained ones, grown and split again, is drained like any other.
+#[test]
+fn drained_halves_that_merge_and_split() {
+    for kept in 0..12_000 / 500 {
+        let mut table: Table<ThinBytes> = Table::new(HashSeed::from_u64(21));
+        let add = |table: &mut Table<ThinBytes>, range: std::ops::Range<u64>| {
+            for k in range {
+                if table.find(table.hash(&key(k)), &key(k)).is_none() {
+                    table.insert(table.hash(&key(k)), ThinBytes::new(&key(k)));
+                }
+            }
+        };
+        add(&mut table, 0..12_000);
+        table.drain(kept * 500, drop);
+        (0..11_000).for_each(|k| _ = table.remove(table.hash(&key(k)), &key(k)));
+        add(&mut table, 20_000..30_000);
+        let (len, mut given) = (table.len(), 0);
+        while !table.drain(700, |_| given += 1) {}
+        assert_eq!((given, table.len()), (len, 0));
+    }
 }
