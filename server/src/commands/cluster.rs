@@ -3,7 +3,7 @@
 //! HELP answers the error as well: Redis 8.2.3 looks at the mode first.
 
 use crate::args::Args;
-use crate::command::{Acl, Command, Conn, Flags, Handler, row};
+use crate::command::{Command, Conn, Flags, Handler, row};
 use crate::error::{CommandError, Outcome};
 
 #[rustfmt::skip]

@@ -84,9 +84,10 @@ fn describe(row: &Row, reply: &mut Reply<'_>) {
     }
 }
 
-fn reply_words(reply: &mut Reply<'_>, words: impl Iterator<Item = &'static str> + Clone) {
-    reply.set(words.clone().count());
-    words.for_each(|word| reply.simple(word));
+fn reply_words(reply: &mut Reply<'_>, words: impl Iterator<Item = &'static str>) {
+    let words: Vec<&str> = words.collect();
+    reply.set(words.len());
+    words.iter().for_each(|word| reply.simple(word));
 }
 
 fn describe_keys(spec: &KeySpec, reply: &mut Reply<'_>) {

@@ -68,7 +68,7 @@ fn memory_stats_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> 
     let dataset = (used - overhead).max(0);
     let above_startup = (used - startup).max(1);
     let reply = &mut conn.reply;
-    let mut ints = |reply: &mut skerry_resp::reply::Reply<'_>, pairs: &[(&str, i64)]| {
+    let ints = |reply: &mut skerry_resp::reply::Reply<'_>, pairs: &[(&str, i64)]| {
         for (name, value) in pairs {
             reply.bulk(name.as_bytes());
             reply.integer(*value);

@@ -131,7 +131,7 @@ fn role(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
 }
 
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: not answered if it succeeds.
-fn shutdown(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
+fn shutdown(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     let (mut saves, mut saves_not, mut is_forced, mut aborts, mut n_others) = (false, false, false, false, 0);
     for word in args.from(1) {
         match word.to_ascii_lowercase().as_slice() {
