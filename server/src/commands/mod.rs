@@ -56,6 +56,8 @@ pub struct Row {
     pub id: CommandId,
     pub shape: KeyShape,
     pub group: &'static str,
+    /// Its values lie behind pointers: worth fetching ahead level by level.
+    pub is_collection: bool,
     /// Its use depends on `enable-debug-command`.
     pub is_protected: bool,
     /// The rows of its subcommands, by name after the `|`.
@@ -111,7 +113,7 @@ impl Table {
     fn push(&mut self, command: &'static Command, group: &'static str) -> CommandId {
         let id = CommandId(self.rows.len() as u16);
         let is_protected = command.name == "debug" || command.name.starts_with("debug|");
-        self.rows.push(Row { command, id, shape: shape_of(command), group, is_protected, subcommands: Vec::new() });
+        self.rows.push(Row { command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
         id
     }
 

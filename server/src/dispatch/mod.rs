@@ -49,6 +49,8 @@ use loans::{Ask, Lend};
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 const WAVE: usize = 16;
+/// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
+const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 512;
 /// Unanswered requests from one shard to one peer.
@@ -428,6 +430,16 @@ impl Node {
             }
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_entry(item.hash);
+            }
+            let is_deep = |item: &&Item| {
+                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_collection)
+            };
+            if wave.iter().any(|item| is_deep(&item)) {
+                for level in 0..VALUE_WAVES {
+                    for item in wave.iter().filter(is_deep) {
+                        keyspace.prefetch_value(item.hash, level);
+                    }
+                }
             }
         }
         end
