@@ -33,7 +33,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
-use crate::commands::{Found, KeyShape, Row, TABLE, Table};
+use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -100,6 +100,7 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    last_name: LastName<'static>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -191,6 +192,7 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            last_name: LastName::default(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -447,8 +449,8 @@ impl Node {
 
     /// The row of a request and, if it has exactly one key, the key's hash and owner (hash 0: no single key).
     #[inline]
-    fn look_up(&self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
-        let row = match self.table.find(args) {
+    fn look_up(&mut self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
+        let row = match self.table.find_again(args, &mut self.last_name) {
             Found::Row(row) => row,
             Found::UnknownCommand => return (Err(Unknown::Command), 0, self.id),
             Found::UnknownSubcommand(row) => return (Err(Unknown::Subcommand(row)), 0, self.id),
