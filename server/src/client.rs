@@ -148,7 +148,7 @@ pub struct Client {
     pub pending: VecDeque<Slot>,
     /// Sequence number of `pending[0]`.
     pub front: u32,
-    /// Unanswered writes on other shards, all by `write_command`, to the shards in `write_mask`.
+    /// Unanswered writes on other shards, all by `write_command` (`None`: by several), to the shards in `write_mask`.
     pub n_unanswered_writes: u32,
     pub write_command: Option<&'static Command>,
     pub write_mask: u64,
@@ -275,6 +275,12 @@ impl Client {
                 self.held = Vec::new();
             }
         }
+    }
+
+    /// An EXEC that is a lend has not run yet.
+    #[inline]
+    pub fn has_exec_in_flight(&self) -> bool {
+        self.n_lends > 0 && self.lend_command.is_some_and(|command| command.name == "exec")
     }
 
     /// Memory of the buffers, for CLIENT LIST and limits.

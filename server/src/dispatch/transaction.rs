@@ -26,6 +26,10 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
+        if flow == Flow::Reset && client.has_exec_in_flight() {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         match flow {
             Flow::Multi => {
                 if client.multi.is_some() {
@@ -49,7 +53,7 @@ impl Node {
                 if client.multi.is_some() {
                     self.reply_here(client, |reply| reply.error("ERR WATCH inside MULTI is not allowed"));
                 } else {
-                    return self.run_watch(client, row, args);
+                    return self.run_watch(client, row, args, admit);
                 }
             }
             Flow::Unwatch => {
@@ -85,12 +89,13 @@ impl Node {
     }
 
     /// WATCH: a part on every owner of a key.
-    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>) -> Step {
+    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>, admit: Admit) -> Step {
         let mut mask = 0u64;
         for key in args.from(1) {
             mask |= 1 << self.server.shard_of(key).0;
         }
-        if let Some(step) = self.may_gather(client, row, mask) {
+        let own_keys: Vec<&[u8]> = args.from(1).filter(|key| self.server.shard_of(key) == self.id).collect();
+        if let Some(step) = self.may_gather(client, row, mask, admit, Some(&own_keys)) {
             return step;
         }
         client.watch_mask |= mask;
@@ -202,7 +207,7 @@ impl Node {
         let short_of_credit = (0..self.n_shards()).any(|shard| {
             shard != usize::from(self.id.0)
                 && (is_whole || keys.iter().any(|key| usize::from(self.server.shard_of(key).0) == shard))
-                && self.credit[shard] == 0
+                && self.credit[shard] <= 0
         });
         if short_of_credit {
             for shard in 0..self.n_shards() {
@@ -221,7 +226,8 @@ impl Node {
     fn exec_here(&mut self, client: &mut Box<Client>, multi: Multi) {
         client.watched.clear();
         let mask = std::mem::take(&mut client.watch_mask);
-        let is_touched = mask != 0 && self.unwatch_here(client.id);
+        let is_touched = mask != 0 && self.shard.is_touched(client.id, self.now_ms);
+        self.end_watches(client.id, mask);
         let mut out = Vec::new();
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
