@@ -13,6 +13,7 @@ pub mod client;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod deadline;
 pub mod dispatch;
 pub mod door;
 pub mod error;

@@ -68,8 +68,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let n_nodes = 2 + random.below(3);
     let all = [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
     let drawn = *random.pick(&all);
-    let mut profile = profile.unwrap_or(drawn);
-    if std::env::var("SIM_TEMP").is_ok() && profile == Profile::Everything { profile = Profile::Transactions; }
+    let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);
     let keys = keys_in_play(&mut random, &cluster.server);
     let server = cluster.server.clone();

@@ -14,7 +14,7 @@ use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
 use crate::commands::Row;
 use crate::error::Outcome;
 use crate::lend::holds::Who;
-use crate::message::{HoldMode, ReplyTo};
+use crate::message::ReplyTo;
 use crate::shard::ShardId;
 
 /// A gathering in progress.
@@ -42,7 +42,7 @@ impl Node {
         handler: ShardHandler,
         merge: Merge,
     ) -> Step {
-        if let Some(step) = self.may_gather(client, row, u64::MAX, admit, None) {
+        if let Some(step) = self.may_gather(client, row, u64::MAX, admit) {
             return step;
         }
         if self.n_shards() == 1 {
@@ -77,15 +77,13 @@ impl Node {
         Step::Done
     }
 
-    /// `Some` if a request that touches the shards in `mask` has to wait: for its turn, for holds here (on `own_keys`, which it
-    /// reads; `None`: it has no keys), or for credit.
+    /// `Some` if a request that touches the shards in `mask` has to wait: for its turn, for a whole-shard lend, for credit.
     pub(super) fn may_gather(
         &mut self,
         client: &mut Client,
         row: &'static Row,
         mask: u64,
         admit: Admit,
-        own_keys: Option<&[&[u8]]>,
     ) -> Option<Step> {
         if self.n_shards() == 1 {
             return None;
@@ -94,16 +92,8 @@ impl Node {
             client.parked = Parked::Order;
             return Some(Step::Parked);
         }
-        let must_wait = match own_keys {
-            None => !self.holds.admits_keyless(),
-            Some([]) => false,
-            Some(keys) => !self.holds.admits(HoldMode::Shared, keys.iter().copied()),
-        };
-        if admit == Admit::Check && must_wait {
-            match own_keys {
-                None => self.holds.wait_at_gate(Who::Request(client.id)),
-                Some(keys) => self.holds.wait(Who::Request(client.id), HoldMode::Shared, keys.iter().copied()),
-            }
+        if admit == Admit::Check && !self.holds.admits_keyless() {
+            self.holds.wait_at_gate(Who::Request(client.id));
             client.parked = Parked::Hold;
             return Some(Step::Parked);
         }

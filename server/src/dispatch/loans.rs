@@ -142,6 +142,7 @@ impl Node {
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false });
         client.n_lends += 1;
+        client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| multi.changes_connection());
         client.lend_command = Some(plan.row.command);
         if plan.mode == HoldMode::Exclusive {
             for key in &plan.keys {
@@ -277,8 +278,7 @@ impl Node {
         let outbox = &mut self.outboxes[usize::from(to.0)];
         let mut loans = Vec::new();
         if mode == HoldMode::Whole {
-            // Empty, but with its databases: what is parsed meanwhile looks ahead into them.
-            let stand_in = Box::new(Shard::new(self.id, self.shard.n_databases(), self.server.seed, 0));
+            let stand_in = Box::new(Shard::new(self.id, 0, self.server.seed, 0));
             outbox.shards.push(std::mem::replace(&mut self.shard, stand_in));
             self.unwatches_while_away = Some(Vec::new());
         } else {
@@ -525,6 +525,7 @@ impl Node {
         };
         client.n_lends -= u32::from(is_there);
         if client.n_lends == 0 {
+            client.is_exec_rebinding = false;
             client.lend_keys = [0; 16];
         }
         if is_there {
@@ -582,7 +583,7 @@ impl Node {
             if lend.is_touched {
                 Reply::new(out, lend.proto).null_array();
             } else {
-                self.run_queue(client, *multi, out);
+                self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
         } else {
             let Handler::Shard(handler) = lend.row.command.handler else {
@@ -639,7 +640,7 @@ impl Node {
         if let Some(multi) = lend.multi.take() {
             match lend.is_touched {
                 true => Reply::new(out, lend.proto).null_array(),
-                false => self.run_queue_on_all(client, *multi, shards, out),
+                false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
             }
             return;
         }

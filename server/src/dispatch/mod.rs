@@ -419,8 +419,10 @@ impl Node {
                 break WaveEnd::More(next);
             }
         };
-        if wave.len() > 1 {
-            let keyspace = self.shard.keyspace(client.db);
+        // A shard that is away, lent as a whole, has no databases here.
+        if wave.len() > 1
+            && let Some(keyspace) = self.shard.keyspaces().get(usize::from(client.db.0))
+        {
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_bucket(item.hash);
             }
@@ -442,7 +444,7 @@ impl Node {
         match row.shape {
             KeyShape::One(index) if usize::from(index) < args.len() => {
                 let key = args.get(usize::from(index));
-                (Ok(row), self.server.hash_key(key).max(1), self.server.shard_of(key))
+                (Ok(row), self.server.hash_key(key), self.server.shard_of(key))
             }
             _ => (Ok(row), 0, self.id),
         }
@@ -511,13 +513,12 @@ impl Node {
     /// Kind of handler times number of owners: every case of routing.
     #[inline]
     fn route(&mut self, client: &mut Box<Client>, row: &'static Row, item: &Item, args: Args<'_>, admit: Admit) -> Step {
+        if client.is_exec_rebinding {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         match row.command.handler {
             Handler::Conn(handler) => {
-                if client.has_exec_in_flight() {
-                    // Its queue has yet to run, in the database and protocol that are selected now.
-                    client.parked = Parked::Order;
-                    return Step::Parked;
-                }
                 self.run_conn(client, handler, args);
                 Step::Done
             }
