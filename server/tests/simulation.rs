@@ -20,6 +20,8 @@
 //!
 //! `SKERRY_SIM_SEEDS` sets the number of seeds, `SKERRY_SIM_FIRST` the first one: a failure prints its seed and its history.
 
+#![allow(unreachable_pub, reason = "a test has no public items")]
+
 #[path = "simulation/checker.rs"]
 mod checker;
 #[path = "simulation/cluster.rs"]
