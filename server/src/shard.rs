@@ -160,6 +160,11 @@ impl Shard {
         self.is_observed = true;
     }
 
+    /// Keys that are watched here, and clients that watch.
+    pub fn n_watched(&self) -> (usize, usize) {
+        (self.watches.len(), self.watched_by.len())
+    }
+
     /// Whether one of the keys that `client` watches here has changed (or has expired by `now_ms`).
     pub fn is_touched(&self, client: ClientId, now_ms: i64) -> bool {
         if self.touched.contains_key(&client) {
@@ -184,11 +189,6 @@ impl Shard {
             }
         }
         self.is_observed = !self.watches.is_empty() || self.guest_changes.is_some();
-    }
-
-    /// Clients with watches or marks here.
-    pub fn n_watchers(&self) -> usize {
-        self.watched_by.len() + self.touched.len()
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

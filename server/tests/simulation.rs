@@ -89,7 +89,9 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         cluster.run(&mut random, n_disconnects);
         cluster.check_rest();
-        cluster.final_state()
+        let end = cluster.final_state();
+        cluster.check_farewell();
+        end
     }));
     let history = cluster.history(&programs);
     counts.seeds += 1;

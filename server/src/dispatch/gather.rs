@@ -2,7 +2,7 @@
 //!
 //! The parts are not atomic together (that is what `Split` means); each is in order with its client's other requests on its shard.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use skerry_resp::reply::{Proto, Reply};
 
@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
 use crate::commands::Row;
-use crate::error::Outcome;
+use crate::error::{CommandError, Outcome};
 use crate::lend::holds::Who;
 use crate::message::ReplyTo;
 use crate::shard::ShardId;
@@ -57,16 +57,8 @@ impl Node {
         }
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
-        // The handler may look at all connections, this one too: it goes back to its place meanwhile.
-        let client_id = client.id;
-        let placeholder = Box::new(Client::new(client_id, 0, 0));
-        let real = std::mem::replace(client, placeholder);
-        self.clients.put_back(real);
         let mut out = Vec::new();
-        let job = self.run_part(handler, caller, proto, &mut out, args);
-        if let Some(real) = self.clients.take(client_id) {
-            *client = real;
-        }
+        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
                 let to = ReplyTo::Gather { id };
@@ -75,6 +67,26 @@ impl Node {
             None => self.note_part(id, self.id, &out),
         }
         Step::Done
+    }
+
+    /// Runs with the client back in its place: the handler may look at all connections, this one too.
+    pub(super) fn with_client_in_place<R>(
+        &mut self,
+        client: &mut Box<Client>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let id = client.id;
+        if !self.clients.is_out(id) {
+            // It is gone, and what it had in flight completes without it.
+            return run(self);
+        }
+        let real = std::mem::replace(client, Box::new(Client::new(id, 0, 0)));
+        self.clients.put_back(real);
+        let result = catch_unwind(AssertUnwindSafe(|| run(self)));
+        if let Some(real) = self.clients.take(id) {
+            *client = real;
+        }
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// `Some` if a request that touches the shards in `mask` has to wait: for its turn, for a whole-shard lend, for credit.
@@ -170,15 +182,8 @@ impl Node {
     fn split_alone(&mut self, client: &mut Box<Client>, args: Args<'_>, handler: ShardHandler, merge: Merge) {
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
-        let client_id = client.id;
-        let placeholder = Box::new(Client::new(client_id, 0, 0));
-        let real = std::mem::replace(client, placeholder);
-        self.clients.put_back(real);
         let mut out = Vec::new();
-        let job = self.run_part(handler, caller, proto, &mut out, args);
-        if let Some(real) = self.clients.take(client_id) {
-            *client = real;
-        }
+        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         if let Some(job) = job {
             self.start_job(client, job, caller, proto);
             return;
@@ -231,6 +236,10 @@ impl Node {
     ) {
         if let Some(error) = parts.iter().find(|part| part.first() == Some(&b'-')) {
             out.extend_from_slice(error);
+            if let crate::commands::Found::Row(row) = self.table.find(args) {
+                self.running = row.id;
+            }
+            self.note_failure(&CommandError::Bytes(error[1..error.len() - 2].to_vec()));
             return;
         }
         let proto = client.proto;

@@ -17,7 +17,6 @@ use crate::command::{Caller, Ctx, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
 use crate::message::{Batch, HoldMode, LendId, Message, Reader, RequestHead, Round, read_ranges};
-use crate::server::WorkerStats;
 use crate::shard::ShardId;
 
 /// What a client of another worker has in line here.
@@ -226,6 +225,7 @@ impl Node {
             Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
             Handler::Any(handler) => {
+                self.running = row.id;
                 self.any_at_owner(handler, caller, head.proto, out, args);
                 return None;
             }
@@ -256,7 +256,11 @@ impl Node {
         if let Err(error) = outcome {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            // The parts of a `Split` fail together: its merge counts the error once.
+            if !matches!(row.command.handler, Handler::Split(..)) {
+                self.running = row.id;
+                self.note_failure(&error);
+            }
         }
         job
     }

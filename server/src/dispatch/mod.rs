@@ -32,7 +32,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
-use crate::command::{AnyHandler, Caller, CommandId, Conn, ConnHandler, Ctx, Handler, Job, ShardHandler};
+use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
 use crate::commands::{Found, KeyShape, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
@@ -49,6 +49,8 @@ use loans::{Ask, Lend};
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 const WAVE: usize = 16;
+/// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
+const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 512;
 /// Unanswered requests from one shard to one peer.
@@ -103,6 +105,8 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    /// The command whose handler runs, for its counters.
+    running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
@@ -195,6 +199,7 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
             config,
@@ -211,12 +216,30 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
-        if self.server.config_generation.load(Ordering::Acquire) != self.config_generation {
-            self.config_generation = self.server.config_generation.load(Ordering::Acquire);
+        self.catch_up();
+        self.look_at_pause();
+        if self.is_paused.is_none() && !self.paused.is_empty() {
+            for id in std::mem::take(&mut self.paused) {
+                self.unpark(id, Parked::Pause);
+            }
+        }
+    }
+
+    /// Takes a configuration that has changed; true if it has.
+    #[inline]
+    fn catch_up(&mut self) -> bool {
+        let generation = self.server.config_generation.load(Ordering::Acquire);
+        let has_moved = generation != self.config_generation;
+        if has_moved {
+            self.config_generation = generation;
             self.config = self.server.config();
             self.take_config();
         }
-        self.is_paused = if now_ms < self.server.pause_until_ms.load(Ordering::Relaxed) {
+        has_moved
+    }
+
+    fn look_at_pause(&mut self) {
+        self.is_paused = if self.now_ms < self.server.pause_until_ms.load(Ordering::Relaxed) {
             Some(match self.server.pause_writes_only.load(Ordering::Relaxed) {
                 true => PauseScope::Writes,
                 false => PauseScope::All,
@@ -224,11 +247,6 @@ impl Node {
         } else {
             None
         };
-        if self.is_paused.is_none() && !self.paused.is_empty() {
-            for id in std::mem::take(&mut self.paused) {
-                self.unpark(id, Parked::Pause);
-            }
-        }
     }
 
     fn take_config(&mut self) {
@@ -388,7 +406,7 @@ impl Node {
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
-        let (limits, size) = match client.is_authenticated {
+        let (limits, size) = match client.is_authenticated || self.config.requirepass.is_empty() {
             true => (self.limits.clone(), if admit == Admit::First { 1 } else { WAVE }),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
@@ -428,6 +446,16 @@ impl Node {
             }
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_entry(item.hash);
+            }
+            let is_deep = |item: &&Item| {
+                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_collection)
+            };
+            if wave.iter().any(|item| is_deep(&item)) {
+                for level in 0..VALUE_WAVES {
+                    for item in wave.iter().filter(is_deep) {
+                        keyspace.prefetch_value(item.hash, level);
+                    }
+                }
             }
         }
         end
@@ -487,7 +515,7 @@ impl Node {
         let row = match item.row {
             Ok(row) => row,
             Err(unknown) => {
-                self.refuse(client, gate::unknown_command(unknown, args));
+                self.refuse_unknown(client, unknown, args);
                 return Step::Done;
             }
         };
@@ -502,10 +530,16 @@ impl Node {
             }
         }
         client.last_command = Some(row.command);
-        client.n_commands += 1;
+        self.running = row.id;
+        let own = usize::from(self.id.0);
+        let started = self.server.command_stats[own].begin(row.id);
         let step = self.route(client, row, item, args, admit);
-        if client.reply_mode != ReplyMode::On && step == Step::Done {
-            self.mute(client);
+        if step == Step::Done {
+            client.n_commands += 1;
+            self.server.command_stats[own].end(row.id, started);
+            if client.reply_mode != ReplyMode::On {
+                self.mute(client);
+            }
         }
         step
     }
@@ -518,6 +552,11 @@ impl Node {
             return Step::Parked;
         }
         match row.command.handler {
+            Handler::Conn(_) | Handler::Flow(Flow::Reset) if client.n_lends > 0 && is_exec(client.lend_command) => {
+                // A transaction in flight may hold commands that change the connection, too.
+                client.parked = Parked::Order;
+                Step::Parked
+            }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
                 Step::Done
@@ -559,8 +598,12 @@ impl Node {
                 _ => self.start_lend(client, row, args),
             },
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
-            Handler::Container | Handler::Words => {
+            Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));
+                Step::Done
+            }
+            Handler::Words => {
+                self.refuse(client, crate::commands::wrong_subcommand(args, "DEBUG"));
                 Step::Done
             }
         }
@@ -704,6 +747,18 @@ impl Node {
         debug_assert!(self.credit[peer] <= CREDIT, "credit given back twice");
     }
 
+    /// Called once a turn: connections that others have marked for closing (CLIENT KILL) are seen to.
+    pub fn note_closing(&mut self) {
+        for id in std::mem::take(&mut self.clients.to_close) {
+            if let Some(client) = self.clients.get_mut(id)
+                && !client.is_dirty
+            {
+                client.is_dirty = true;
+                self.dirty.push(id);
+            }
+        }
+    }
+
     /// Called once a turn, when outboxes were published: clients that lacked credit go on.
     pub fn wake_credit_waiters(&mut self) {
         for peer in 0..self.credit.len() {
@@ -746,7 +801,7 @@ impl Node {
         if let Err(error) = outcome {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
         if !is_direct {
             let len = client.held.len() - start;
@@ -762,6 +817,10 @@ impl Node {
         self.conn_into(client, &mut scratch, |conn| handler(conn, args));
         self.push_reply(client, &scratch);
         self.scratch = scratch;
+        // CONFIG SET and CLIENT PAUSE hold for the rest of their own pipeline.
+        if self.catch_up() {
+            self.look_at_pause();
+        }
     }
 
     fn conn_into(&mut self, client: &mut Client, out: &mut Vec<u8>, run: impl FnOnce(&mut Conn<'_>) -> Outcome) {
@@ -777,7 +836,7 @@ impl Node {
         if let Err(error) = run(&mut conn) {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
     }
 
@@ -801,9 +860,38 @@ impl Node {
         self.scratch = scratch;
     }
 
+    /// Answers a request whose command is not in the table.
+    #[cold]
+    fn refuse_unknown(&mut self, client: &mut Client, unknown: Unknown, args: Args<'_>) {
+        if gate::is_http(args.get(0)) {
+            // A browser that was made to talk to us: what it sends behind may be meant as commands (cross-protocol scripting).
+            crate::log::warning(&format!(
+                "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to Redis. \
+                 This is likely due to an attacker attempting to use Cross Protocol Scripting to compromise your Redis \
+                 instance. Connection from {} aborted.",
+                client.address
+            ));
+            client.closing = Closing::Now;
+            return;
+        }
+        self.reject(client, None, gate::unknown_command(unknown, args));
+    }
+
     /// Answers the running request with an error.
     fn refuse(&mut self, client: &mut Client, error: CommandError) {
-        WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+        self.note_failure(&error);
+        self.answer_refusal(client, error);
+    }
+
+    /// Answers a request that does not run; without a row if its command is unknown.
+    fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
+        let own = usize::from(self.id.0);
+        WorkerStats::add(&self.server.workers[own].error_replies, 1);
+        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.answer_refusal(client, error);
+    }
+
+    fn answer_refusal(&mut self, client: &mut Client, error: CommandError) {
         if let Some(multi) = &mut client.multi {
             multi.is_broken = true;
         }
@@ -841,6 +929,14 @@ impl Node {
         // Behind what earlier requests are still owed.
         self.reply_here(client, |reply| reply.error(INTERNAL_ERROR));
         client.closing = Closing::AfterReplies;
+    }
+
+    /// Counts an error of the command that is running.
+    #[cold]
+    fn note_failure(&self, error: &CommandError) {
+        let own = usize::from(self.id.0);
+        WorkerStats::add(&self.server.workers[own].error_replies, 1);
+        self.server.command_stats[own].fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -909,7 +1005,7 @@ impl Node {
             }
             Err(error) => {
                 Reply::new(out, proto).error(error.wire());
-                WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+                self.note_failure(&error);
             }
         }
     }
@@ -938,6 +1034,7 @@ impl Node {
         if let Err(error) = handler(&mut ctx, set, args) {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
+            self.note_failure(&error);
         }
     }
 
@@ -987,8 +1084,9 @@ impl Node {
 
     /// Once a second: what the control plane reads of this worker.
     pub fn each_second(&mut self) {
-        let used = crate::alloc::used_memory() as u64;
-        self.server.peak_memory.fetch_max(used, Ordering::Relaxed);
+        self.server.note_peak_memory();
+        let own = usize::from(self.id.0);
+        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
     }
 
     /// Runs one slice of the oldest job.
@@ -1163,6 +1261,10 @@ enum WaveEnd {
 
 /// What a client sees of a bug.
 pub const INTERNAL_ERROR: &str = "ERR internal error, the connection is closed; see the server's log";
+
+fn is_exec(command: Option<&Command>) -> bool {
+    command.is_some_and(|command| matches!(command.handler, Handler::Flow(Flow::Exec)))
+}
 
 /// The row behind a message's command number.
 fn row_of(id: u16) -> &'static Row {

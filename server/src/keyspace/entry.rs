@@ -170,6 +170,13 @@ impl<'a> EntryRef<'a> {
         }
     }
 
+    /// The object, if the value is one.
+    #[inline(always)]
+    pub fn object(self) -> Option<&'a Object> {
+        // SAFETY: the kind says that an initialised object stands there, aligned by `value_offset`.
+        (Kind::of(self.header().meta) == Kind::Object).then(|| unsafe { &*self.value::<Object>() })
+    }
+
     /// The deadline, in Unix milliseconds. The key is dead when the clock is past it.
     #[inline(always)]
     pub fn expire_at(self) -> Option<i64> {

@@ -150,6 +150,14 @@ impl Keyspace {
         self.table.prefetch_entry(hash);
     }
 
+    /// Further waves, for values behind pointers: fetches level `wave` of what the entry leads to.
+    #[inline(always)]
+    pub fn prefetch_value(&self, hash: u64, wave: usize) {
+        if let Some(object) = self.table.candidate(hash).and_then(EntryRef::object) {
+            object.prefetch(wave);
+        }
+    }
+
     /// The entry of a key, dead or alive.
     #[inline]
     pub fn peek(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
