@@ -33,6 +33,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
+use crate::command_stats::CommandStats;
 use crate::commands::{Found, KeyShape, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
@@ -98,6 +99,8 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    /// This worker's counters per command.
+    stats: Arc<CommandStats>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -189,6 +192,7 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            stats: server.command_stats[usize::from(id.0)].clone(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -503,12 +507,11 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
-            self.server.command_stats[own].end(row.id, started);
+            self.stats.end(row.id, started);
             if client.reply_mode != ReplyMode::On {
                 self.mute(client);
             }
@@ -857,7 +860,7 @@ impl Node {
     fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.stats.reject(row.map(|row| row.id), &error.wire());
         self.answer_refusal(client, error);
     }
 
@@ -907,7 +910,7 @@ impl Node {
     fn note_failure(&self, error: &CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].fail(self.running, &error.wire());
+        self.stats.fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -1056,7 +1059,7 @@ impl Node {
     pub fn each_second(&mut self) {
         self.server.note_peak_memory();
         let own = usize::from(self.id.0);
-        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
+        self.server.workers[own].take_rates(self.stats.total_calls());
     }
 
     /// Runs one slice of the oldest job.
