@@ -34,6 +34,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
 use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
+use crate::command_stats::CommandStats;
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -106,6 +107,8 @@ pub struct Node {
     ranges: Vec<ArgRange>,
     table: &'static Table,
     last_name: LastName<'static>,
+    /// This worker's counters per command.
+    stats: Arc<CommandStats>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -201,6 +204,7 @@ impl Node {
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
             last_name: LastName::default(),
+            stats: server.command_stats[usize::from(id.0)].clone(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -533,12 +537,11 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
-            self.server.command_stats[own].end(row.id, started);
+            self.stats.end(row.id, started);
             if client.reply_mode != ReplyMode::On {
                 self.mute(client);
             }
@@ -889,7 +892,7 @@ impl Node {
     fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.stats.reject(row.map(|row| row.id), &error.wire());
         self.answer_refusal(client, error);
     }
 
@@ -938,7 +941,7 @@ impl Node {
     fn note_failure(&self, error: &CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].fail(self.running, &error.wire());
+        self.stats.fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -1088,7 +1091,7 @@ impl Node {
     pub fn each_second(&mut self) {
         self.server.note_peak_memory();
         let own = usize::from(self.id.0);
-        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
+        self.server.workers[own].take_rates(self.stats.total_calls());
     }
 
     /// Runs one slice of the oldest job.
