@@ -23,7 +23,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
 use crate::command::{Caller, Ctx, Handler, ShardHandler};
 use crate::commands::Row;
-use crate::keyspace::{Entry, Key};
+use crate::keyspace::{Entry, Generation, Key};
 use crate::lend::holds::Admission;
 use crate::message::{Changes, HoldMode, Keys, LendId, Round};
 use crate::server::WorkerStats;
@@ -36,6 +36,8 @@ pub(super) struct Ask {
     ends_watch: bool,
     keys: Vec<Box<[u8]>>,
     is_granted: bool,
+    /// The aliases that were given out.
+    aliases: Vec<(DbIndex, Generation)>,
 }
 
 /// The coordinator's record.
@@ -258,7 +260,7 @@ impl Node {
         match admission {
             Admission::Refused => self.outboxes[usize::from(from.0)].push_refuse(lend),
             Admission::Waits | Admission::Granted => {
-                self.asks.insert((from, lend), Ask { mode, client, ends_watch, keys: owned, is_granted: false });
+                self.asks.insert((from, lend), Ask { mode, client, ends_watch, keys: owned, is_granted: false, aliases: Vec::new() });
                 if admission == Admission::Granted {
                     self.grant(from, lend);
                 }
@@ -295,6 +297,7 @@ impl Node {
         let is_touched = ends_watch && self.unwatch_here(client);
         let outbox = &mut self.outboxes[usize::from(to.0)];
         let mut loans = Vec::new();
+        let mut aliases = Vec::new();
         if mode == HoldMode::Whole {
             let empty = Box::new(Shard::new(self.id, 0, self.server.seed, 0));
             outbox.shards.push(std::mem::replace(&mut self.shard, empty));
@@ -308,7 +311,10 @@ impl Node {
                         continue;
                     }
                     let entry = match mode {
-                        HoldMode::Shared => keyspace.share(&key, self.now_ms),
+                        HoldMode::Shared => keyspace.share(&key, self.now_ms).map(|(alias, generation)| {
+                            aliases.push((db, generation));
+                            alias
+                        }),
                         HoldMode::Exclusive | HoldMode::Whole => keyspace.take(&key),
                     };
                     if let Some(entry) = entry {
@@ -319,7 +325,8 @@ impl Node {
             }
         }
         outbox.push_grant(lend, is_touched, self.now_ms, &loans);
-        self.asks.get_mut(&(to, lend)).expect("seen above").keys = keys;
+        let ask = self.asks.get_mut(&(to, lend)).expect("seen above");
+        (ask.keys, ask.aliases) = (keys, aliases);
     }
 
     /// Loans come home.
@@ -338,6 +345,9 @@ impl Node {
             HoldMode::Whole => self.shard = shard.expect("a whole-shard lend returns the shard"),
             HoldMode::Shared => debug_assert!(returned.is_empty(), "shared entries stay with their owner"),
             HoldMode::Exclusive => self.take_home(&ask.keys, loans, returned),
+        }
+        for (db, generation) in ask.aliases {
+            self.shard.keyspace(db).unshare(generation);
         }
         for (db, key) in changed {
             self.shard.touch_watchers(db, key, false);

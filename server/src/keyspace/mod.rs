@@ -22,18 +22,21 @@ pub mod entry;
 mod expire;
 pub mod hash;
 mod lazyfree;
+mod limbo;
 pub mod object;
 pub mod table;
 pub mod thin;
 
 pub use entry::{Entry, EntryMut, EntryRef};
 pub use hash::HashSeed;
+pub use limbo::Generation;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
 
 use entry::Payload;
 use expire::{Budget, ExpiryIndex, Node};
 use lazyfree::LazyFree;
+use limbo::Limbo;
 use table::SlotMut;
 
 /// A key and its hash, which is computed once, by whoever parses the request.
@@ -103,11 +106,17 @@ pub struct Keyspace {
     table: Table<Entry>,
     expiry: ExpiryIndex,
     lazyfree: LazyFree,
+    limbo: Limbo,
 }
 
 impl Keyspace {
     pub fn new(seed: HashSeed) -> Keyspace {
-        Keyspace { table: Table::new(seed), expiry: ExpiryIndex::default(), lazyfree: LazyFree::default() }
+        Keyspace {
+            table: Table::new(seed),
+            expiry: ExpiryIndex::default(),
+            lazyfree: LazyFree::default(),
+            limbo: Limbo::default(),
+        }
     }
 
     pub fn seed(&self) -> HashSeed {
@@ -167,7 +176,10 @@ impl Keyspace {
     pub fn lookup(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryRef<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            let entry = remove_slot(slot, &mut self.expiry, |entry| entry);
+            if let Some(entry) = self.limbo.keep(entry) {
+                self.lazyfree.give_entry(entry);
+            }
             return Lookup::Expired;
         }
         Lookup::Found(slot.into_ref())
@@ -178,7 +190,10 @@ impl Keyspace {
     pub fn lookup_mut(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryMut<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            let entry = remove_slot(slot, &mut self.expiry, |entry| entry);
+            if let Some(entry) = self.limbo.keep(entry) {
+                self.lazyfree.give_entry(entry);
+            }
             return Lookup::Expired;
         }
         Lookup::Found(entry_mut(slot))
@@ -246,7 +261,9 @@ impl Keyspace {
 
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
     pub fn discard(&mut self, entry: Entry) {
-        self.lazyfree.give_entry(entry);
+        if let Some(entry) = self.limbo.keep(entry) {
+            self.lazyfree.give_entry(entry);
+        }
     }
 
     /// Frees a value that has left its entry, in the same way.
@@ -281,10 +298,17 @@ impl Keyspace {
     }
 
     /// An alias of a living key's entry: it reads the owner's value in place, and may be sent to another thread. Whoever
-    /// asks keeps the entry from being changed, moved or freed until the alias is dropped.
-    pub fn share(&self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
+    /// asks keeps the entry from being changed or moved until the alias is dropped, and tells [`Keyspace::unshare`] then. Only
+    /// expiry may remove it meanwhile: it is not freed before.
+    pub fn share(&mut self, key: &Key<'_>, now_ms: i64) -> Option<(Entry, Generation)> {
         let entry = self.peek(key)?;
-        (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))
+        let alias = (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))?;
+        Some((alias, self.limbo.begin()))
+    }
+
+    /// An alias of this generation has been dropped.
+    pub fn unshare(&mut self, generation: Generation) {
+        self.limbo.end(generation, |entry| self.lazyfree.give_entry(entry));
     }
 
     /// Puts an entry in its place: over the stub it left, or as a new key; `None` ends the stub, if there is one.
@@ -424,7 +448,7 @@ impl Keyspace {
             for entry in batch.into_iter().flatten() {
                 withdraw(entry.as_ref());
                 on_expired(entry.as_ref());
-                self.lazyfree.give_entry(entry);
+                self.discard(entry);
             }
             if n_dead < EXPIRE_BATCH {
                 return budget - budget_left.left;
