@@ -49,10 +49,14 @@ fn scan_into<P: Pool>(
         four[filled] = id;
         filled += 1;
         if filled == four.len() {
-            index.distances(query, &four, |id, distance| pool.insert(Candidate { distance, id }));
+            index.distances(query, &four, |id, distance| {
+                pool.insert(Candidate { distance, id });
+            });
             filled = 0;
         }
     }
-    index.distances(query, &four[..filled], |id, distance| pool.insert(Candidate { distance, id }));
+    index.distances(query, &four[..filled], |id, distance| {
+        pool.insert(Candidate { distance, id });
+    });
     pool.finish(found);
 }

@@ -67,3 +67,64 @@ impl<T> Unlinked<T> {
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::epoch::{Domain, Limbo};
+
+    /// A value that says when it is read after its death, even where the allocator would keep quiet.
+    struct Canary {
+        alive: AtomicBool,
+        n_freed: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Canary {
+        fn drop(&mut self) {
+            self.alive.store(false, Ordering::Relaxed);
+            self.n_freed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_reader_meets_a_freed_value_and_every_swapped_value_is_freed() {
+        const SWAPS: usize = 50_000;
+        let n_freed = Arc::new(AtomicUsize::new(0));
+        let canary = || Canary { alive: AtomicBool::new(true), n_freed: n_freed.clone() };
+        let domain = Domain::new(3);
+        let shared = Shared::new(Some(canary()));
+        let (stop, n_reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let mut limbo = Limbo::new();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let participant = domain.register().expect("three places");
+                    while !stop.load(Ordering::Relaxed) {
+                        let guard = participant.pin();
+                        let seen = shared.load(&guard).expect("never null");
+                        for _ in 0..20 {
+                            assert!(seen.alive.load(Ordering::Relaxed));
+                        }
+                        n_reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut swaps = 0;
+            while swaps < SWAPS || n_reads.load(Ordering::Relaxed) < SWAPS {
+                swaps += 1;
+                limbo.push(&domain, shared.swap(Some(canary())).expect("never null"));
+                limbo.collect(&domain, 4, Unlinked::free);
+            }
+            stop.store(true, Ordering::Relaxed);
+            swaps
+        });
+        limbo.collect(&domain, usize::MAX, Unlinked::free);
+        assert_eq!(limbo.len(), 0);
+        drop(shared);
+        assert!(n_freed.load(Ordering::Relaxed) > SWAPS);
+    }
+}

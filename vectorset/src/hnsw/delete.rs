@@ -50,33 +50,38 @@ impl Index {
     }
 
     fn repair_group(&self, group: &[NodeId], level: usize, selection: &mut Selection) {
+        let n = group.len();
         let pairs = self.pairs(group);
-        let mut linked = vec![false; group.len() * group.len()];
-        let mut islands = Islands::new(group.len());
+        let mut place_of: Vec<(NodeId, usize)> = group.iter().copied().zip(0..).collect();
+        place_of.sort_unstable();
+        let mut linked = vec![false; n * n];
+        let mut islands = Islands::new(n);
         for (i, &orphan) in group.iter().enumerate() {
             for neighbor in self.graph.neighbors(orphan, level) {
-                if let Some(j) = group.iter().position(|&other| other == neighbor) {
-                    linked[i * group.len() + j] = true;
+                if let Ok(found) = place_of.binary_search_by_key(&neighbor, |&(id, _)| id) {
+                    let (_, j) = place_of[found];
+                    linked[i * n + j] = true;
                     islands.unite(i, j);
                 }
             }
         }
-        let mut regained = vec![false; group.len()];
+        let mut regained = vec![false; n];
         for &(distance, i, j) in &pairs {
             if !islands.are_one(i, j) && self.join(group[i], group[j], distance, level, selection) {
                 islands.unite(i, j);
-                linked[i * group.len() + j] = true;
+                linked[i * n + j] = true;
                 (regained[i], regained[j]) = (true, true);
             }
         }
+        // Each that still lacks its lost link has room for it, unless a join filled the place.
         let m_max = self.graph.m_max(level);
-        let has_room = |id: NodeId| self.graph.degree(id, level) < m_max;
+        let mut lacks: Vec<bool> =
+            (0..n).map(|i| !regained[i] && self.graph.degree(group[i], level) < m_max).collect();
         for &(_, i, j) in &pairs {
-            let is_linked = linked[i * group.len() + j] || linked[j * group.len() + i];
-            let wanted = !is_linked && !regained[i] && !regained[j];
-            if wanted && has_room(group[i]) && has_room(group[j]) {
+            let is_linked = linked[i * n + j] || linked[j * n + i];
+            if !is_linked && lacks[i] && lacks[j] {
                 self.graph.link(group[i], group[j], level);
-                (regained[i], regained[j]) = (true, true);
+                (lacks[i], lacks[j]) = (false, false);
             }
         }
     }

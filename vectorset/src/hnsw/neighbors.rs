@@ -17,9 +17,12 @@ const ALPHA: f32 = 1.2;
 /// Two rows nearer than this count as the same vector (rounding of 1 - dot).
 const DUPLICATE_DISTANCE: f32 = 1e-6;
 
-/// A full list longer than this gives up its farthest link without asking who occludes whom: the question costs a
-/// quadratic number of distances.
+/// Chosen neighbors that a candidate is held against, the nearest first. It bounds the cost of a large M: without it the
+/// number of distances is quadratic in M. A full list longer than this just gives up its farthest link.
 const MAX_WEIGHED: usize = 256;
+
+/// Candidates considered per place, the nearest first: those beyond are the least useful, and `ef` may be a million.
+const CANDIDATES_PER_PLACE: usize = 16;
 
 /// Buffers of the selection.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Index {
         selection: &mut Selection,
     ) {
         selection.clear();
-        for &candidate in candidates {
+        for &candidate in candidates.iter().take(m.saturating_mul(CANDIDATES_PER_PLACE)) {
             if selection.chosen.len() == m {
                 break;
             }
@@ -63,7 +66,7 @@ impl Index {
     /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
     fn sort_in(&self, candidate: Candidate, selection: &mut Selection) {
         let row = self.rows.row(candidate.id);
-        for neighbor in &selection.chosen {
+        for neighbor in selection.chosen.iter().take(MAX_WEIGHED) {
             let between = self.distance(row, neighbor.id);
             if between <= DUPLICATE_DISTANCE {
                 return selection.duplicates.push(candidate);

@@ -81,13 +81,13 @@ impl Index {
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
                 ahead.iter().take(LANES).for_each(|&id| self.rows.prefetch(id, LINES_AHEAD));
-                self.distances(query, four, |id, distance| pool.insert(Candidate { distance, id }));
+                self.distances(query, four, |id, distance| {
+                    if pool.insert(Candidate { distance, id }) && level == 0 {
+                        // It is likely to be expanded soon.
+                        self.graph.prefetch_level0(id);
+                    }
+                });
                 rest = ahead;
-            }
-            if level == 0
-                && let Some(next) = pool.peek()
-            {
-                self.graph.prefetch_level0(next);
             }
         }
         pool.finish(found);
