@@ -1,7 +1,7 @@
 //! The linear scan: TRUTH, small sets, and the oracle of the tests.
 //!
-//! It reads rows in memory order where ids were given in order, so a row costs a fraction of what it costs a graph search;
-//! where the graph would visit a good part of the set, the scan is both faster and exact.
+//! It reads rows in memory order where ids were given in order, so a row costs a fraction of what it costs a
+//! graph search; where the graph would visit a good part of the set, the scan is both faster and exact.
 
 use crate::distance::Block;
 use crate::graph::NodeId;

@@ -1,8 +1,10 @@
-//! The candidates of one layer search: the nearest `ef` seen so far, and which of them are still to be expanded.
+//! The candidates of one layer search: the nearest `ef` seen so far, and which of them are still to be
+//! expanded.
 //!
-//! The paper keeps two heaps (candidates, and the nearest found). Up to `MAX_SORTED` one sorted array serves as both:
-//! insertion by binary search, a cursor at the nearest entry not yet expanded. Above it moving the array's tail would
-//! cost more than the distances, and the two heaps of the paper take over. Both are bounded by `ef`: nothing is cut short.
+//! The paper keeps two heaps (candidates, and the nearest found). Up to `MAX_SORTED` one sorted array serves
+//! as both: insertion by binary search, a cursor at the nearest entry not yet expanded. Above it moving the
+//! array's tail would cost more than the distances, and the two heaps of the paper take over. Both are
+//! bounded by `ef`: nothing is cut short.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -34,8 +36,8 @@ impl PartialOrd for Candidate {
 pub(crate) const MAX_SORTED: usize = 2048;
 
 pub(crate) trait Pool {
-    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a group of
-    /// equal vectors could fill it and hide all that lies behind the group.
+    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a
+    /// group of equal vectors could fill it and hide all that lies behind the group.
     fn begin(&mut self, ef: usize, max_ties: usize);
     /// Offers a node seen for the first time; true if it is among the nearest so far, and so may be expanded.
     fn insert(&mut self, candidate: Candidate) -> bool;

@@ -1,7 +1,8 @@
-//! A heap value that one writer swaps and that readers borrow under a guard: names, attributes, upper links, tables.
+//! A heap value that one writer swaps and that readers borrow under a guard: names, attributes, upper links,
+//! tables.
 //!
-//! Invariants: only the set's writer stores; what a swap took out is an `Unlinked` and goes to limbo, never straight to
-//! the allocator. Cost of a read: one Acquire load.
+//! Invariants: only the set's writer stores; what a swap took out is an `Unlinked` and goes to limbo, never
+//! straight to the allocator. Cost of a read: one Acquire load.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +12,8 @@ use crate::epoch::Guard;
 /// A nullable pointer to an owned `T`.
 pub(crate) struct Shared<T>(AtomicPtr<T>);
 
-// SAFETY: a `Shared` hands out `&T` on every thread (T: Sync) and the value may be freed by another (T: Send).
+// SAFETY: a `Shared` hands out `&T` on every thread (T: Sync) and the value may be freed by another (T:
+// Send).
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 // SAFETY: as above; it owns its value like a Box.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
@@ -27,12 +29,12 @@ impl<T> Shared<T> {
         self.load_unguarded()
     }
 
-    /// What the writer sees: only it swaps, and it frees nothing while it holds such a borrow; or a reader whose guard
-    /// is known to the caller.
+    /// What the writer sees: only it swaps, and it frees nothing while it holds such a borrow; or a reader
+    /// whose guard is known to the caller.
     #[inline]
     pub(crate) fn load_unguarded(&self) -> Option<&T> {
-        // SAFETY: the pointer is null or comes from Box::into_raw; the value is freed only after it was swapped out and
-        // the epochs of all readers passed, or by Drop, which has exclusive access.
+        // SAFETY: the pointer is null or comes from Box::into_raw; the value is freed only after it was
+        // swapped out and the epochs of all readers passed, or by Drop, which has exclusive access.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -59,11 +61,11 @@ pub(crate) struct Unlinked<T>(NonNull<T>);
 unsafe impl<T: Send> Send for Unlinked<T> {}
 
 impl<T> Unlinked<T> {
-    /// Frees the value. The caller knows that every reader's epoch has passed (it came out of limbo) or that there
-    /// are no readers.
+    /// Frees the value. The caller knows that every reader's epoch has passed (it came out of limbo) or that
+    /// there are no readers.
     pub(crate) fn free(self) {
-        // SAFETY: the pointer came from Box::into_raw in Shared::new or swap and left its Shared by that swap, so
-        // this is the only owner; the caller vouches for the readers.
+        // SAFETY: the pointer came from Box::into_raw in Shared::new or swap and left its Shared by that
+        // swap, so this is the only owner; the caller vouches for the readers.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -1,9 +1,9 @@
 //! Removal of a node, with local repair.
 //!
-//! All links to the node are known, because links are mutual. After it is unlinked its former neighbors, the orphans,
-//! are joined again: first along the shortest pairs that unite them (Kruskal), so that no way through the removed
-//! node is lost; then in pairs until each has got back the link that it lost. The node's own lists are left as they
-//! are: a search that stands on it goes on from there.
+//! All links to the node are known, because links are mutual. After it is unlinked its former neighbors, the
+//! orphans, are joined again: first along the shortest pairs that unite them (Kruskal), so that no way
+//! through the removed node is lost; then in pairs until each has got back the link that it lost. The node's
+//! own lists are left as they are: a search that stands on it goes on from there.
 
 use super::Index;
 use super::neighbors::Selection;
@@ -12,8 +12,8 @@ use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
 
-/// Orphans repaired together: the pairs of a group are weighed, so the cost grows with its square. Groups overlap in one
-/// orphan, which keeps them joined.
+/// Orphans repaired together: the pairs of a group are weighed, so the cost grows with its square. Groups
+/// overlap in one orphan, which keeps them joined.
 const MAX_GROUP: usize = 64;
 
 /// An orphan left with fewer links than this (or half of M) looks for new neighbors by a search.
