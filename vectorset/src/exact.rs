@@ -42,7 +42,7 @@ fn scan_into<P: Pool>(
     count: usize,
     found: &mut Vec<Candidate>,
 ) {
-    pool.begin(count);
+    pool.begin(count, usize::MAX);
     let mut four = [NodeId(0); 4];
     let mut filled = 0;
     for id in members.iter_backwards() {

@@ -34,7 +34,9 @@ impl PartialOrd for Candidate {
 pub(crate) const MAX_SORTED: usize = 2048;
 
 pub(crate) trait Pool {
-    fn begin(&mut self, ef: usize);
+    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a group of
+    /// equal vectors could fill it and hide all that lies behind the group.
+    fn begin(&mut self, ef: usize, max_ties: usize);
     /// Offers a node seen for the first time.
     fn insert(&mut self, candidate: Candidate);
     /// The nearest node not yet expanded, now counted as expanded; `None` when the nearest `ef` all are.
@@ -50,6 +52,7 @@ const EXPANDED: u32 = 1 << 31;
 #[derive(Default)]
 pub(crate) struct SortedPool {
     ef: usize,
+    max_ties: usize,
     /// Ascending. The id's top bit says whether the node was expanded.
     entries: Vec<(f32, u32)>,
     /// All entries before it are expanded.
@@ -57,21 +60,25 @@ pub(crate) struct SortedPool {
 }
 
 impl Pool for SortedPool {
-    fn begin(&mut self, ef: usize) {
-        (self.ef, self.cursor) = (ef, 0);
+    fn begin(&mut self, ef: usize, max_ties: usize) {
+        (self.ef, self.max_ties, self.cursor) = (ef, max_ties, 0);
         self.entries.clear();
     }
 
     #[inline]
     fn insert(&mut self, candidate: Candidate) {
         let Candidate { distance, id } = candidate;
-        if self.entries.len() == self.ef {
-            if self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
-                return;
-            }
-            self.entries.pop();
+        let is_full = self.entries.len() == self.ef;
+        if is_full && self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
+            return;
         }
         let at = self.entries.partition_point(|&(other, _)| other <= distance);
+        if at >= self.max_ties && self.entries[at - self.max_ties].0 == distance {
+            return;
+        }
+        if is_full {
+            self.entries.pop();
+        }
         self.entries.insert(at, (distance, id.0));
         self.cursor = self.cursor.min(at);
     }
@@ -109,7 +116,7 @@ pub(crate) struct HeapPool {
 }
 
 impl Pool for HeapPool {
-    fn begin(&mut self, ef: usize) {
+    fn begin(&mut self, ef: usize, _max_ties: usize) {
         self.ef = ef;
         self.candidates.clear();
         self.nearest.clear();
@@ -147,14 +154,28 @@ impl Pool for HeapPool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn ties_beyond_the_limit_leave_room_for_what_lies_behind() {
+        let mut pool = SortedPool::default();
+        pool.begin(6, 3);
+        let distances = [2.0, 2.0, 2.0, 2.0, 1.0, 3.0, 2.0, 4.0];
+        for (id, distance) in distances.into_iter().enumerate() {
+            pool.insert(Candidate { distance, id: NodeId(id as u32) });
+        }
+        let mut found = Vec::new();
+        pool.finish(&mut found);
+        let ids: Vec<u32> = found.iter().map(|candidate| candidate.id.0).collect();
+        assert_eq!(ids, [4, 0, 1, 2, 5, 7]);
+    }
+
     /// Feeds both pools the same stream, expanding now and then.
     #[test]
     fn both_pools_keep_the_nearest_and_expand_the_same_nodes() {
         for seed in 1..50_u64 {
             let (mut sorted, mut heaps) = (SortedPool::default(), HeapPool::default());
             let ef = 1 + (seed as usize * 7) % 40;
-            sorted.begin(ef);
-            heaps.begin(ef);
+            sorted.begin(ef, usize::MAX);
+            heaps.begin(ef, usize::MAX);
             let mut state = seed;
             let mut all = Vec::new();
             for id in 0..300 {

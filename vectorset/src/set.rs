@@ -212,7 +212,7 @@ impl VectorSet {
             if exact::is_cheaper(set.len(), ef) {
                 exact::scan(&set.index, &set.members, query, ef, walk);
             } else {
-                set.index.search(query, ef, walk);
+                set.index.search(query, count, ef, walk);
             }
         })
     }

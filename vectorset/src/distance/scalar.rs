@@ -9,8 +9,8 @@ pub(super) static KERNELS: Kernels = Kernels { name: "scalar", dot, dot4 };
 fn dot(a: &[Block], b: &[Block]) -> f32 {
     let mut sums = [0.0_f32; BLOCK_FLOATS];
     for (a, b) in a.iter().zip(b) {
-        for i in 0..BLOCK_FLOATS {
-            sums[i] += a.0[i] * b.0[i];
+        for (sum, (x, y)) in sums.iter_mut().zip(a.0.iter().zip(b.0)) {
+            *sum += x * y;
         }
     }
     sums.iter().sum()

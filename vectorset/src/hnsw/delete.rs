@@ -7,6 +7,7 @@
 
 use super::Index;
 use super::neighbors::Selection;
+use super::search::MAX_TIES;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -106,7 +107,7 @@ impl Index {
         if self.descend(self.rows.row(id), level, walk).is_none_or(|top| top < level) {
             return;
         }
-        self.search_layer(self.rows.row(id), EF_REPAIR, level, walk);
+        self.search_layer(self.rows.row(id), EF_REPAIR, MAX_TIES, level, walk);
         walk.found.retain(|candidate| candidate.id != id && !self.graph.are_linked(id, candidate.id, level));
         let wanted = self.graph.m().saturating_sub(self.graph.degree(id, level));
         self.select_neighbors_heuristic(&walk.found, wanted, selection);

@@ -4,6 +4,7 @@
 
 use super::Index;
 use super::neighbors::Selection;
+use super::search::MAX_TIES;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -26,7 +27,7 @@ impl Index {
             plan.candidates.resize_with(plan.n_levels, Vec::new);
         }
         for level in (0..plan.n_levels).rev() {
-            self.search_layer(query, ef, level, walk);
+            self.search_layer(query, ef, MAX_TIES, level, walk);
             plan.candidates[level].clone_from(&walk.found);
         }
     }
@@ -42,7 +43,9 @@ impl Index {
         }
     }
 
-    /// Links a node to the best of its candidates. With at least one candidate it has at least one link afterwards.
+    /// Links a node to the best of its candidates, up to M_max: the paper takes M and leaves the rest to later nodes, but
+    /// mutual links that a later node takes away are not given back. With at least one candidate the node has at
+    /// least one link afterwards. Measured as ALPHA was: recall@10 0.984 with M, 0.9885 with 2M.
     pub(super) fn connect_all(
         &self,
         id: NodeId,
@@ -50,7 +53,7 @@ impl Index {
         level: usize,
         selection: &mut Selection,
     ) {
-        self.select_neighbors_heuristic(candidates, self.graph.m(), selection);
+        self.select_neighbors_heuristic(candidates, self.graph.m_max(level), selection);
         let chosen = std::mem::take(&mut selection.chosen);
         for &neighbor in &chosen {
             self.connect(id, neighbor, level, selection);

@@ -1,12 +1,18 @@
 //! SELECT-NEIGHBORS-HEURISTIC, and which link a full node gives up.
 //!
-//! A candidate is *occluded* if a chosen neighbor is nearer to it than the base is: the way to it leads over that
-//! neighbor. Occluded candidates only fill what places remain. Duplicates need a rule of their own: among equal vectors
+//! A candidate is *occluded* if a chosen neighbor is nearer to it, by the factor ALPHA, than the base is: the way to it
+//! leads over that neighbor. Occluded candidates only fill what places remain. Duplicates need a rule of their own: among equal vectors
 //! no distance is smaller than another, and without it a group of them would link only to itself.
+
+use std::cmp::Reverse;
 
 use super::Index;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
+
+/// How much nearer the chosen neighbor must be. The paper has 1; a little more (as Vamana has it) keeps more long links.
+/// Measured on 20,000 rows of text384, M 16, EF 80: recall@10 0.9885 at 1.0, 0.9896 at 1.2, and fewer rows visited.
+const ALPHA: f32 = 1.2;
 
 /// Two rows nearer than this count as the same vector (rounding of 1 - dot).
 const DUPLICATE_DISTANCE: f32 = 1e-6;
@@ -20,42 +26,53 @@ const MAX_WEIGHED: usize = 256;
 pub(crate) struct Selection {
     pub(super) chosen: Vec<Candidate>,
     occluded: Vec<Candidate>,
+    duplicates: Vec<Candidate>,
     candidates: Vec<Candidate>,
     around: Vec<NodeId>,
 }
 
+impl Selection {
+    fn clear(&mut self) {
+        self.chosen.clear();
+        self.occluded.clear();
+        self.duplicates.clear();
+    }
+}
+
 impl Index {
-    /// SELECT-NEIGHBORS-HEURISTIC: at most `m` of `candidates` (nearest first), in `selection.chosen`; the occluded
-    /// ones after the others.
+    /// SELECT-NEIGHBORS-HEURISTIC: at most `m` of `candidates` (nearest first), in `selection.chosen`: the diverse ones,
+    /// then the occluded, then the duplicates.
     pub(super) fn select_neighbors_heuristic(
         &self,
         candidates: &[Candidate],
         m: usize,
         selection: &mut Selection,
     ) {
-        let Selection { chosen, occluded, .. } = selection;
-        chosen.clear();
-        occluded.clear();
+        selection.clear();
         for &candidate in candidates {
-            if chosen.len() == m {
+            if selection.chosen.len() == m {
                 break;
             }
-            if self.is_occluded(candidate, chosen) {
-                occluded.push(candidate);
-            } else {
-                chosen.push(candidate);
-            }
+            self.sort_in(candidate, selection);
         }
+        let Selection { chosen, occluded, duplicates, .. } = selection;
         let room = m - chosen.len();
-        chosen.extend(occluded.iter().take(room));
+        chosen.extend(occluded.iter().chain(duplicates.iter()).take(room));
     }
 
-    fn is_occluded(&self, candidate: Candidate, chosen: &[Candidate]) -> bool {
-        chosen.iter().any(|neighbor| {
-            let between = self.distance_between(candidate.id, neighbor.id);
-            between < candidate.distance
-                || (candidate.distance <= DUPLICATE_DISTANCE && between <= DUPLICATE_DISTANCE)
-        })
+    /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
+    fn sort_in(&self, candidate: Candidate, selection: &mut Selection) {
+        let row = self.rows.row(candidate.id);
+        for neighbor in &selection.chosen {
+            let between = self.distance(row, neighbor.id);
+            if between <= DUPLICATE_DISTANCE {
+                return selection.duplicates.push(candidate);
+            }
+            if between * ALPHA < candidate.distance {
+                return selection.occluded.push(candidate);
+            }
+        }
+        selection.chosen.push(candidate);
     }
 
     /// Links `node` to `neighbor` (the candidate's distance is theirs) if the neighbor has, or makes, room.
@@ -86,28 +103,13 @@ impl Index {
         level: usize,
         selection: &mut Selection,
     ) -> Option<NodeId> {
-        let Selection { chosen, occluded, candidates, around } = selection;
-        let base_row = self.rows.row(base.id);
-        around.clear();
-        around.extend(self.graph.neighbors(base.id, level));
-        candidates.clear();
-        for four in around.chunks(4) {
-            self.distances(base_row, four, |id, distance| candidates.push(Candidate { distance, id }));
-        }
-        candidates.push(Candidate { distance: base.distance, id: node });
-        candidates.sort_unstable();
-        chosen.clear();
-        occluded.clear();
-        for &candidate in candidates.iter() {
-            if candidates.len() <= MAX_WEIGHED && self.is_occluded(candidate, chosen) {
-                occluded.push(candidate);
-            } else {
-                chosen.push(candidate);
-            }
-        }
-        // The farthest occluded first; the nearest of all is never given up.
-        let in_turn = occluded.iter().rev().chain(chosen.iter().skip(1).rev());
-        let min_degree = self.graph.m_max(level) / 4;
+        self.weigh(node, base, level, selection);
+        let Selection { chosen, occluded, duplicates, around, .. } = selection;
+        // Duplicates are equally far: the one with the most links misses one the least. Then the farthest occluded
+        // first; the nearest of all is never given up.
+        duplicates.sort_by_key(|duplicate| Reverse(self.graph.degree(duplicate.id, level)));
+        let in_turn = duplicates.iter().chain(occluded.iter().rev()).chain(chosen.iter().skip(1).rev());
+        let min_degree = self.graph.m_max(level) / 2;
         for victim in in_turn {
             if victim.id == node {
                 return None;
@@ -118,6 +120,28 @@ impl Index {
             }
         }
         None
+    }
+
+    /// Sorts the neighbors of `base`, and `node`, into chosen, occluded and duplicates.
+    fn weigh(&self, node: NodeId, base: Candidate, level: usize, selection: &mut Selection) {
+        selection.clear();
+        let mut around = std::mem::take(&mut selection.around);
+        let mut candidates = std::mem::take(&mut selection.candidates);
+        around.clear();
+        around.extend(self.graph.neighbors(base.id, level));
+        candidates.clear();
+        let base_row = self.rows.row(base.id);
+        for four in around.chunks(4) {
+            self.distances(base_row, four, |id, distance| candidates.push(Candidate { distance, id }));
+        }
+        candidates.push(Candidate { distance: base.distance, id: node });
+        candidates.sort_unstable();
+        if candidates.len() <= MAX_WEIGHED {
+            candidates.iter().for_each(|&candidate| self.sort_in(candidate, selection));
+        } else {
+            selection.chosen.extend(&candidates);
+        }
+        (selection.around, selection.candidates) = (around, candidates);
     }
 
     /// Whether `victim` has a neighbor among `around` or in `node`, so that it remains two steps away.

@@ -11,16 +11,19 @@ use crate::scratch::{Visited, Walk};
 
 /// Lines of a row asked for ahead; the processor's own prefetcher follows from there.
 const LINES_AHEAD: usize = 24;
+/// Nodes at exactly one distance that a search keeps, if it is not asked for more.
+pub(super) const MAX_TIES: usize = 32;
 /// Rows that one kernel call takes.
 const LANES: usize = 4;
 
 impl Index {
-    /// The `ef` nearest that the graph leads to, in `walk.found`, nearest first. Empty if the set is.
-    pub(crate) fn search(&self, query: &[Block], ef: usize, walk: &mut Walk) {
+    /// The `ef` nearest that the graph leads to, in `walk.found`, nearest first, of which `count` are wanted. Empty if the
+    /// set is.
+    pub(crate) fn search(&self, query: &[Block], count: usize, ef: usize, walk: &mut Walk) {
         walk.found.clear();
-        let Some(top) = self.descend(query, 0, walk) else { return };
-        debug_assert!(top <= crate::graph::MAX_LEVEL);
-        self.search_layer(query, ef, 0, walk);
+        if self.descend(query, 0, walk).is_some() {
+            self.search_layer(query, ef, count.max(MAX_TIES), 0, walk);
+        }
     }
 
     /// Goes greedily from the entry point down to the level above `level`; leaves the entry for it in `walk.found`.
@@ -31,25 +34,33 @@ impl Index {
         walk.found.clear();
         walk.found.push(Candidate { distance: self.distance(query, entry), id: entry });
         for level in (level + 1..=top).rev() {
-            self.search_layer(query, 1, level, walk);
+            self.search_layer(query, 1, 1, level, walk);
         }
         Some(top)
     }
 
     /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace them.
-    pub(crate) fn search_layer(&self, query: &[Block], ef: usize, level: usize, walk: &mut Walk) {
+    pub(crate) fn search_layer(
+        &self,
+        query: &[Block],
+        ef: usize,
+        max_ties: usize,
+        level: usize,
+        walk: &mut Walk,
+    ) {
         let Walk { visited, sorted, heaps, fresh, found } = walk;
         if ef <= MAX_SORTED {
-            self.walk_layer(query, ef, level, sorted, visited, fresh, found);
+            sorted.begin(ef, max_ties);
+            self.walk_layer(query, level, sorted, visited, fresh, found);
         } else {
-            self.walk_layer(query, ef, level, heaps, visited, fresh, found);
+            heaps.begin(ef, max_ties);
+            self.walk_layer(query, level, heaps, visited, fresh, found);
         }
     }
 
     fn walk_layer<P: Pool>(
         &self,
         query: &[Block],
-        ef: usize,
         level: usize,
         pool: &mut P,
         visited: &mut Visited,
@@ -57,7 +68,6 @@ impl Index {
         found: &mut Vec<Candidate>,
     ) {
         visited.begin(self.bound());
-        pool.begin(ef);
         for &entry in found.iter() {
             visited.insert(entry.id);
             pool.insert(entry);
