@@ -10,8 +10,11 @@
 use crate::error::CommandError;
 use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
 use crate::shard::{DbIndex, EventClass, Shard};
-use crate::types::{Hash, List, Set};
+use crate::types::{Element, Hash, List, Set};
 use skerry_resp::reply::Reply;
+
+/// Keys that are fetched from memory together.
+const PREFETCH_WAVE: usize = 32;
 
 /// Where and when a handler looks: the caller's database and the command's one `now`.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,15 @@ impl Text<'_> {
     }
 }
 
+/// An element of a collection, as a bulk string.
+#[inline]
+pub fn reply_element(element: Element<'_>, reply: &mut Reply<'_>) {
+    match element {
+        Element::Integer(value) => reply.bulk_integer(value),
+        Element::Bytes(bytes) => reply.bulk(bytes),
+    }
+}
+
 /// The string in a view, or WRONGTYPE.
 #[inline]
 pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
@@ -89,7 +101,7 @@ macro_rules! typed {
             }
         }
 
-        /// The same, made of `new` if the key is absent. The caller puts something in: no key is left empty.
+        /// The same with one probe, made of `new` if the key is absent. The caller puts something in: no key is left empty.
         #[inline]
         pub fn $edit_or_new(
             &mut self,
@@ -97,10 +109,12 @@ macro_rules! typed {
             key: &Key<'_>,
             new: impl FnOnce() -> $type,
         ) -> Result<&mut $type, CommandError> {
-            if self.peek(at, key).is_none() {
-                self.insert(at, key, NewValue::Object(Object::$type(Box::new(new()))), Ttl::Clear);
+            self.expire_on_access(at, key);
+            let new = || NewValue::Object(Object::$type(Box::new(new())));
+            match self.keyspace(at.db).get_or_insert(key, new).into_object_mut() {
+                Some(Object::$type(value)) => Ok(value),
+                _ => Err(CommandError::WrongType),
             }
-            Ok(self.$edit(at, key)?.expect("it is there now"))
         }
     };
 }
@@ -164,6 +178,28 @@ impl Shard {
     typed!(List, read_list, list_mut, list_or_new);
     typed!(Set, read_set, set_mut, set_or_new);
     typed!(Hash, read_hash, hash_mut, hash_or_new);
+
+    /// The living sets of `keys`, in their order, for reading; counts hits and misses.
+    pub fn read_sets(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<&Set>>, CommandError> {
+        for keys in keys.chunks(PREFETCH_WAVE) {
+            let keyspace = self.keyspace(at.db);
+            keys.iter().for_each(|key| keyspace.prefetch_bucket(key.hash));
+            keys.iter().for_each(|key| keyspace.prefetch_entry(key.hash));
+            keys.iter().for_each(|key| self.expire_on_access(at, key));
+        }
+        let (keyspace, stats) = self.keyspace_and_stats(at.db);
+        let set_of = |key| match keyspace.peek(key).map(EntryRef::view) {
+            None => {
+                stats.keyspace_misses += 1;
+                Ok(None)
+            }
+            Some(view) => {
+                stats.keyspace_hits += 1;
+                if let View::Set(set) = view { Ok(Some(set)) } else { Err(CommandError::WrongType) }
+            }
+        };
+        keys.iter().map(set_of).collect()
+    }
 
     /// Gives `key` a value, whatever it held. Reports nothing: the handler knows the event.
     #[inline]

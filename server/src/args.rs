@@ -52,14 +52,16 @@ impl<'a> Args<'a> {
         &self.text[range.start as usize..range.end as usize]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let text = self.text;
-        self.ranges.iter().map(move |range| &text[range.start as usize..range.end as usize])
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        self.from(0)
     }
 
     /// Arguments from `index` on.
-    pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.iter().skip(index)
+    #[inline]
+    pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        let text = self.text;
+        let ranges = self.ranges.get(index..).unwrap_or_default();
+        ranges.iter().map(move |range| &text[range.start as usize..range.end as usize])
     }
 
     pub fn ranges(&self) -> &'a [ArgRange] {
@@ -75,6 +77,12 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         number::parse_i64(self.get(index)).ok_or(CommandError::NotInteger)
+    }
+
+    /// Argument `index` as a number of things, zero or more.
+    pub fn count(&self, index: usize) -> Result<usize, CommandError> {
+        let count = number::parse_i64(self.get(index)).and_then(|count| usize::try_from(count).ok());
+        count.ok_or(CommandError::NotPositive)
     }
 
     /// Argument `index` as a double (`strtod`, no NaN).

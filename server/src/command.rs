@@ -342,6 +342,12 @@ impl<'a> Ctx<'a> {
         self.shard.touched(self.caller.db, key.bytes);
     }
 
+    /// Removes a key whose collection has lost its last element, and reports it.
+    pub fn remove_emptied(&mut self, key: &Key<'_>) {
+        self.shard.remove(self.at(), key);
+        self.changed(key, EventClass::Generic, "del");
+    }
+
     /// Argument `index` as a key, with its hash.
     #[inline]
     pub fn key<'b>(&self, args: Args<'b>, index: usize) -> Key<'b> {

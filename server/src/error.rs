@@ -17,6 +17,8 @@ pub enum CommandError {
     NotInteger,
     NotFloat,
     OutOfRange,
+    NotPositive,
+    NotBetween(i64, i64),
     NoSuchKey,
     IndexOutOfRange,
     /// The command's full name (`get`, `client|list`).
@@ -67,6 +69,10 @@ impl fmt::Display for CommandError {
             Self::NotInteger => "ERR value is not an integer or out of range",
             Self::NotFloat => "ERR value is not a valid float",
             Self::OutOfRange => "ERR value is out of range",
+            Self::NotPositive => "ERR value is out of range, must be positive",
+            Self::NotBetween(min, max) => {
+                return write!(f, "ERR value is out of range, value must between {min} and {max}");
+            }
             Self::NoSuchKey => "ERR no such key",
             Self::IndexOutOfRange => "ERR index out of range",
             Self::WrongArity(name) => {

@@ -100,11 +100,13 @@ impl Shard {
 
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix64(&mut self.random)
+    }
+
+    /// A generator of its own, for a handler that draws while it holds a value.
+    pub fn random_source(&mut self) -> impl FnMut() -> u64 + use<> {
+        let mut state = self.random();
+        move || splitmix64(&mut state)
     }
 
     /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
@@ -248,4 +250,12 @@ impl Shard {
         }
         is_more
     }
+}
+
+fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

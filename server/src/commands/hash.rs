@@ -1,82 +1,176 @@
 //! Hash commands (<https://redis.io/docs/latest/commands/?group=hash>).
+//!
+//! A hash that loses its last field goes with its key, in the same command: `hdel` comes first, then `del`.
 
+use skerry_resp::number::parse_i64;
+use skerry_resp::reply::Reply;
+
+use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
+use crate::shard::EventClass;
+use crate::types::hash::Stored;
+use crate::types::{Digits, Element, Hash};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
-    row("hset", -4, Handler::Shard(hset), "").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::UPDATE), 1, 0, 1)]),
-    row("hget", 3, Handler::Shard(hget), "").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
-    row("hmget", -3, Handler::Shard(hmget), "").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
-    row("hmset", -4, Handler::Shard(hmset), "").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::UPDATE), 1, 0, 1)]),
-    row("hgetall", 2, Handler::Shard(hgetall), "").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
-    row("hdel", -3, Handler::Shard(hdel), "").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::DELETE), 1, 0, 1)]),
-    row("hlen", 2, Handler::Shard(hlen), "").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO, 1, 0, 1)]),
-    row("hexists", 3, Handler::Shard(hexists), "").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO, 1, 0, 1)]),
-    row("hkeys", 2, Handler::Shard(hkeys), "").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
-    row("hvals", 2, Handler::Shard(hvals), "").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
-    row("hincrby", 4, Handler::Shard(hincrby), "").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
-    row("hsetnx", 4, Handler::Shard(hsetnx), "").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::INSERT), 1, 0, 1)]),
+    row("hset", -4, Handler::Shard(hset), "Sets fields and tells how many are new").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("hget", 3, Handler::Shard(hget), "Shows the value of a field").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
+    row("hmget", -3, Handler::Shard(hmget), "Shows the values of several fields").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
+    row("hmset", -4, Handler::Shard(hmset), "As HSET, but answers OK").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("hgetall", 2, Handler::Shard(hgetall), "Shows all fields with their values").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
+    row("hdel", -3, Handler::Shard(hdel), "Removes fields and tells how many there were").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::DELETE), 1, 0, 1)]),
+    row("hlen", 2, Handler::Shard(hlen), "Tells the number of fields").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO, 1, 0, 1)]),
+    row("hexists", 3, Handler::Shard(hexists), "Tells whether a field exists").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::HASH).keys(&[range(KeyFlags::RO, 1, 0, 1)]),
+    row("hkeys", 2, Handler::Shard(hkeys), "Shows all fields").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
+    row("hvals", 2, Handler::Shard(hvals), "Shows all values").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
+    row("hincrby", 4, Handler::Shard(hincrby), "Adds to the integer in a field").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("hsetnx", 4, Handler::Shard(hsetnx), "Sets a field that does not exist yet").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::INSERT), 1, 0, 1)]),
 ];
 
-
 fn hset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hmget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    let n_new = set_fields(ctx, args, "hset")?;
+    ctx.reply.integer(n_new);
+    Ok(())
 }
 
 fn hmset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    set_fields(ctx, args, "hmset")?;
+    ctx.reply.ok();
+    Ok(())
 }
 
-fn hgetall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hexists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hkeys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hvals(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
-}
-
-fn hincrby(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+/// One lookup; nothing is allocated but what the hash stores. Returns the number of new fields.
+#[inline]
+fn set_fields(ctx: &mut Ctx<'_>, args: Args<'_>, name: &'static str) -> Result<i64, CommandError> {
+    if !args.len().is_multiple_of(2) {
+        return Err(CommandError::WrongArity(name));
+    }
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    hash.announce(args.from(2), ctx.limits);
+    let mut n_new = 0;
+    let mut pairs = args.from(2);
+    while let (Some(field), Some(value)) = (pairs.next(), pairs.next()) {
+        n_new += i64::from(hash.set(field, value, ctx.limits) == Stored::New);
+    }
+    ctx.changed(&key, EventClass::Hash, "hset");
+    Ok(n_new)
 }
 
 fn hsetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let _ = (ctx, args);
-    Err(CommandError::text("ERR not there yet"))
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let is_new = !hash.contains(args.get(2));
+    if is_new {
+        hash.announce(args.from(2), ctx.limits);
+        hash.set(args.get(2), args.get(3), ctx.limits);
+        ctx.changed(&key, EventClass::Hash, "hset");
+    }
+    ctx.reply.integer(i64::from(is_new));
+    Ok(())
+}
+
+fn hincrby(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let increment = args.integer(3)?;
+    let key = ctx.key(args, 1);
+    // A new hash cannot fail below: it has no field, and nothing plus anything overflows nothing.
+    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let value = match hash.get(args.get(2)) {
+        None => 0,
+        Some(Element::Integer(value)) => value,
+        Some(Element::Bytes(bytes)) => {
+            parse_i64(bytes).ok_or(CommandError::text("ERR hash value is not an integer"))?
+        }
+    };
+    let sum = value.checked_add(increment).ok_or(CommandError::Overflow)?;
+    hash.set(args.get(2), Digits::new().format(sum).as_bytes(), ctx.limits);
+    ctx.changed(&key, EventClass::Hash, "hincrby");
+    ctx.reply.integer(sum);
+    Ok(())
+}
+
+fn hdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let Some(hash) = ctx.shard.hash_mut(ctx.at(), &key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let n_removed = args.from(2).filter(|field| hash.remove(field)).count();
+    let is_empty = hash.is_empty();
+    if n_removed > 0 {
+        ctx.changed(&key, EventClass::Hash, "hdel");
+        if is_empty {
+            ctx.remove_emptied(&key);
+        }
+    }
+    ctx.reply.integer(n_removed as i64);
+    Ok(())
+}
+
+fn hget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    reply_value(hash.and_then(|hash| hash.get(args.get(2))), &mut ctx.reply);
+    Ok(())
+}
+
+fn hmget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    ctx.reply.array(args.len() - 2);
+    for field in args.from(2) {
+        reply_value(hash.and_then(|hash| hash.get(field)), &mut ctx.reply);
+    }
+    Ok(())
+}
+
+#[inline]
+fn reply_value(value: Option<Element<'_>>, reply: &mut Reply<'_>) {
+    match value {
+        Some(value) => reply_element(value, reply),
+        None => reply.null(),
+    }
+}
+
+fn hgetall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    ctx.reply.map(hash.map_or(0, Hash::len));
+    for (field, value) in hash.into_iter().flat_map(Hash::iter) {
+        reply_element(field, &mut ctx.reply);
+        reply_element(value, &mut ctx.reply);
+    }
+    Ok(())
+}
+
+fn hkeys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    ctx.reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flat_map(Hash::iter).for_each(|(field, _)| reply_element(field, &mut ctx.reply));
+    Ok(())
+}
+
+fn hvals(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    ctx.reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flat_map(Hash::iter).for_each(|(_, value)| reply_element(value, &mut ctx.reply));
+    Ok(())
+}
+
+fn hlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let len = ctx.shard.read_hash(ctx.at(), &key)?.map_or(0, Hash::len);
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn hexists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let key = ctx.key(args, 1);
+    let exists = ctx.shard.read_hash(ctx.at(), &key)?.is_some_and(|hash| hash.contains(args.get(2)));
+    ctx.reply.integer(i64::from(exists));
+    Ok(())
 }

@@ -215,6 +215,24 @@ impl Keyspace {
         self.adopt(key.hash, Entry::new(key.bytes, value, deadline_ms));
     }
 
+    /// The entry of a key for change on the spot, dead or alive, or a new one with the value `new` gives. One probe.
+    #[inline]
+    pub fn get_or_insert<'v>(
+        &mut self,
+        key: &Key<'_>,
+        new: impl FnOnce() -> NewValue<'v>,
+    ) -> EntryMut<'_> {
+        let found = self.table.find_mut(key.hash, key.bytes).map(|mut slot| slot.update(|entry| entry.raw()));
+        let raw = found.unwrap_or_else(|| {
+            let entry = Entry::build(key.bytes, Payload::of(new()), None);
+            let raw = entry.raw();
+            self.adopt(key.hash, entry);
+            raw
+        });
+        // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
+        unsafe { EntryMut::of(raw) }
+    }
+
     /// Files an entry whose key is absent, with its deadline if it has one.
     pub fn adopt(&mut self, hash: u64, entry: Entry) {
         if entry.as_ref().has_ttl() {
@@ -233,6 +251,11 @@ impl Keyspace {
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
     pub fn discard(&mut self, entry: Entry) {
         self.lazyfree.give_entry(entry);
+    }
+
+    /// Frees a value that has left its entry, in the same way.
+    pub fn discard_object(&mut self, object: Object) {
+        self.lazyfree.give_object(object);
     }
 
     /// Takes a key's entry out and leaves a stub, which keeps the key counted, scanned and found (as lent).
