@@ -1,8 +1,9 @@
 //! The AVX2 + FMA kernel.
 //!
-//! `dot` keeps four sums of eight floats, two per block, alternating between even and odd blocks: enough to hide the
-//! latency of a fused multiply-add. `dot4` keeps two sums per row; to add up in the same order it, too, alternates, with
-//! four rows times four sums in the sixteen registers that AVX2 has, so it runs two rows at a time.
+//! Every row has two sums of eight floats, one for each half of a block. Four rows at a time make eight independent sums,
+//! enough to hide the latency of a fused multiply-add, and keep the misses of four rows in flight. One row alone is
+//! added up in the same order; calls that follow each other overlap.
+//! Measured against two rows at a time with four sums each: a search at EF 80 on 20,000 x 384 takes 200 us instead of 226.
 
 use std::arch::x86_64::{
     __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_ps,
@@ -19,10 +20,8 @@ fn dot(a: &[Block], b: &[Block]) -> f32 {
 }
 
 fn dot4(query: &[Block], rows: [&[Block]; 4]) -> [f32; 4] {
-    let [a, b, c, d] = rows;
     // SAFETY: this table is chosen only where avx2 and fma were detected.
-    let ([a, b], [c, d]) = unsafe { (dot_rows(query, [a, b]), dot_rows(query, [c, d])) };
-    [a, b, c, d]
+    unsafe { dot_rows(query, rows) }
 }
 
 /// # Safety
@@ -30,43 +29,21 @@ fn dot4(query: &[Block], rows: [&[Block]; 4]) -> [f32; 4] {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn dot_rows<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
     let n_blocks = rows.iter().fold(query.len(), |n, row| n.min(row.len()));
-    let mut sums = [[_mm256_setzero_ps(); 4]; N];
-    let mut at = 0;
-    while at + 2 <= n_blocks {
-        // SAFETY: blocks at and at + 1 lie within the query and every row (n_blocks is the shortest length).
+    let mut sums = [[_mm256_setzero_ps(); 2]; N];
+    for at in 0..n_blocks {
+        // SAFETY: `at` is within the query and every row; a Block is 64 bytes, 64-byte aligned, so both halves are
+        // aligned loads.
         unsafe {
-            add_block::<N, 0>(query, rows, at, &mut sums);
-            add_block::<N, 2>(query, rows, at + 1, &mut sums);
-        }
-        at += 2;
-    }
-    if at < n_blocks {
-        // SAFETY: at < n_blocks, as above.
-        unsafe { add_block::<N, 0>(query, rows, at, &mut sums) };
-    }
-    sums.map(|[a, b, c, d]| horizontal_sum(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d))))
-}
-
-/// # Safety
-/// `at` is within the query and every row.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn add_block<const N: usize, const SUM: usize>(
-    query: &[Block],
-    rows: [&[Block]; N],
-    at: usize,
-    sums: &mut [[__m256; 4]; N],
-) {
-    // SAFETY: the caller vouches for `at`; a Block is 64 bytes, 64-byte aligned, so both halves are aligned loads.
-    unsafe {
-        let q = query.as_ptr().add(at).cast::<f32>();
-        let (low, high) = (_mm256_load_ps(q), _mm256_load_ps(q.add(8)));
-        for i in 0..N {
-            let r = rows[i].as_ptr().add(at).cast::<f32>();
-            sums[i][SUM] = _mm256_fmadd_ps(low, _mm256_load_ps(r), sums[i][SUM]);
-            sums[i][SUM + 1] = _mm256_fmadd_ps(high, _mm256_load_ps(r.add(8)), sums[i][SUM + 1]);
+            let q = query.as_ptr().add(at).cast::<f32>();
+            let (low, high) = (_mm256_load_ps(q), _mm256_load_ps(q.add(8)));
+            for i in 0..N {
+                let r = rows[i].as_ptr().add(at).cast::<f32>();
+                sums[i][0] = _mm256_fmadd_ps(low, _mm256_load_ps(r), sums[i][0]);
+                sums[i][1] = _mm256_fmadd_ps(high, _mm256_load_ps(r.add(8)), sums[i][1]);
+            }
         }
     }
+    sums.map(|[low, high]| horizontal_sum(_mm256_add_ps(low, high)))
 }
 
 #[inline]

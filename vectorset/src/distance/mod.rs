@@ -1,12 +1,14 @@
 //! The distance of two stored rows, 1 - dot product in float32, by the best kernel of this processor.
 //!
 //! Rows come as whole 64-byte blocks padded with zeros, so kernels have no tails. The table is chosen once per process.
-//! A new instruction set is a file beside `avx2` and a line in `kernels`. Every kernel has `scalar` as its twin; the
+//! A new instruction set is a file beside `avx2` and a line in `available`. Every kernel has `scalar` as its twin; the
 //! tests below compare them. `dot4` adds up each row in the same order as `dot`: a pair's score never depends on which
 //! of the two computed it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod scalar;
 
 use std::sync::OnceLock;
@@ -41,13 +43,23 @@ impl Kernels {
 /// The kernels for this processor.
 pub(crate) fn kernels() -> &'static Kernels {
     static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
-    CHOSEN.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return &avx2::KERNELS;
+    CHOSEN.get_or_init(|| available()[0])
+}
+
+/// All kernels that run on this processor, the fastest first; `scalar` is always the last.
+fn available() -> Vec<&'static Kernels> {
+    let mut available: Vec<&'static Kernels> = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            available.push(&avx512::KERNELS);
         }
-        &scalar::KERNELS
-    })
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            available.push(&avx2::KERNELS);
+        }
+    }
+    available.push(&scalar::KERNELS);
+    available
 }
 
 /// The instruction set in use, for INFO and benchmark reports.
@@ -73,19 +85,23 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_kernels_agree_with_their_scalar_twin_on_every_dimension() {
+    fn all_kernels_agree_with_their_scalar_twin_on_every_dimension() {
         for dim in (1..=130).chain([384, 768, 1000, 1536, 65_536]) {
             let query = row(dim, 1);
             let rows: [Vec<Block>; 4] = std::array::from_fn(|i| row(dim, i as u64 + 2));
-            let four = kernels().distance4(&query, std::array::from_fn(|i| rows[i].as_slice()));
-            let four_scalar = scalar::KERNELS.distance4(&query, std::array::from_fn(|i| rows[i].as_slice()));
-            for i in 0..4 {
-                let exact: f64 = 1.0 - wide_dot(&query, &rows[i]);
-                let one = kernels().distance(&query, &rows[i]);
-                assert_eq!(one.to_bits(), four[i].to_bits(), "dim {dim}: dot and dot4 differ");
-                assert!((f64::from(one) - exact).abs() < 1e-6, "dim {dim}: {one} is not {exact}");
-                assert!((four_scalar[i] - one).abs() < 1e-6, "dim {dim}");
-                assert!((scalar::KERNELS.distance(&query, &rows[i]) - one).abs() < 1e-6, "dim {dim}");
+            for kernels in available() {
+                let four = kernels.distance4(&query, std::array::from_fn(|i| rows[i].as_slice()));
+                for (row, distance) in rows.iter().zip(four) {
+                    let at = format!("{} dim {dim}", kernels.name);
+                    let exact = 1.0 - wide_dot(&query, row);
+                    assert_eq!(
+                        kernels.distance(&query, row).to_bits(),
+                        distance.to_bits(),
+                        "{at}: dot and dot4 differ"
+                    );
+                    assert!((f64::from(distance) - exact).abs() < 1e-6, "{at}: {distance} is not {exact}");
+                    assert!((scalar::KERNELS.distance(&query, row) - distance).abs() < 1e-6, "{at}");
+                }
             }
         }
     }

@@ -9,8 +9,9 @@ use crate::graph::NodeId;
 use crate::pool::{Candidate, MAX_SORTED, Pool};
 use crate::scratch::{Visited, Walk};
 
-/// Lines of a row asked for ahead; the processor's own prefetcher follows from there.
-const LINES_AHEAD: usize = 24;
+/// Lines of a row asked for ahead; the processor's own prefetcher follows from there. Measured at 384 dimensions (24 lines):
+/// 0 lines 162 us a search, 4 to 8 lines 148, 24 lines 160 (avx512f; the same shape with avx2).
+const LINES_AHEAD: usize = 6;
 /// Nodes at exactly one distance that a search keeps, if it is not asked for more.
 pub(super) const MAX_TIES: usize = 32;
 /// Rows that one kernel call takes.
