@@ -292,6 +292,8 @@ pub struct Clients {
     places: Vec<Place>,
     free: Vec<usize>,
     len: usize,
+    /// Connections whose `closing` somebody else has set (CLIENT KILL), for the worker to see to.
+    pub to_close: Vec<ClientId>,
 }
 
 #[derive(Default)]
@@ -349,6 +351,11 @@ impl Clients {
 
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Memory of the connections and their buffers.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|client| client.buffer_bytes() + size_of::<Client>()).sum()
     }
 
     pub fn is_empty(&self) -> bool {

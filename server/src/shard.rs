@@ -168,6 +168,11 @@ impl Shard {
         self.is_observed = true;
     }
 
+    /// Keys that are watched here, and clients that watch.
+    pub fn n_watched(&self) -> (usize, usize) {
+        (self.watches.len(), self.watched_by.len())
+    }
+
     /// Ends all of `client`'s watches here; whether one of its keys had changed (or has expired by `now_ms`).
     pub fn unwatch(&mut self, client: ClientId, now_ms: i64) -> bool {
         let mut is_touched = self.touched.remove(&client).is_some();

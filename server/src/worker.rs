@@ -183,6 +183,7 @@ impl Worker {
         self.publish();
         self.take_mail(started);
         self.node.wake_credit_waiters();
+        self.node.note_closing();
         self.write_dirty();
         self.publish();
         self.background();
@@ -253,6 +254,7 @@ impl Worker {
             client.out = self.spare.pop().unwrap_or_default();
         }
         let limit = self.node.config.client_query_buffer_limit as usize;
+        WorkerStats::add(&self.server.workers[usize::from(self.node.id.0)].reads, 1);
         let n = match connection.stream.read(&mut self.buffer) {
             Ok(0) => {
                 self.close(id);
@@ -389,8 +391,9 @@ impl Worker {
                     Ok(n) => {
                         client.out_at += n;
                         client.bytes_out += n as u64;
-                        let bytes_out = &self.server.workers[usize::from(self.node.id.0)].bytes_out;
-                        WorkerStats::add(bytes_out, n as u64);
+                        let stats = &self.server.workers[usize::from(self.node.id.0)];
+                        WorkerStats::add(&stats.bytes_out, n as u64);
+                        WorkerStats::add(&stats.writes, 1);
                         if client.out_at < client.out.len() && n < WRITE_CHUNK {
                             // The socket took a part: it is full now.
                             connection.is_blocked = true;

@@ -1,16 +1,29 @@
 //! The table: every command row, and the lookup by name. The groups' files hold the rows; this file knows only how to find them.
 
+pub mod client;
+pub mod cluster;
+pub mod command_info;
+pub mod config;
 pub mod connection;
+pub mod debug;
+pub mod digest;
 pub mod generic;
 pub mod hash;
+pub mod info;
 pub mod list;
+pub mod memory;
+mod part;
 pub mod server;
 pub mod set;
 pub mod string;
+mod subcommand;
 pub mod transactions;
 pub mod vectorset;
 
 use std::sync::LazyLock;
+
+pub use part::{part_bulk, part_integer, part_integers};
+pub use subcommand::{reply_help, wrong_subcommand};
 
 use crate::args::Args;
 use crate::command::{Begin, Command, CommandId, Find, Handler};
@@ -43,6 +56,8 @@ pub struct Row {
     pub id: CommandId,
     pub shape: KeyShape,
     pub group: &'static str,
+    /// Its use depends on `enable-debug-command`.
+    pub is_protected: bool,
     /// The rows of its subcommands, by name after the `|`.
     pub subcommands: Vec<(&'static str, CommandId)>,
 }
@@ -95,7 +110,8 @@ impl Table {
 
     fn push(&mut self, command: &'static Command, group: &'static str) -> CommandId {
         let id = CommandId(self.rows.len() as u16);
-        self.rows.push(Row { command, id, shape: shape_of(command), group, subcommands: Vec::new() });
+        let is_protected = command.name == "debug" || command.name.starts_with("debug|");
+        self.rows.push(Row { command, id, shape: shape_of(command), group, is_protected, subcommands: Vec::new() });
         id
     }
 
@@ -137,15 +153,17 @@ impl Table {
     #[inline]
     pub fn find(&self, args: Args<'_>) -> Found<'_> {
         let Some(row) = self.top(args.get(0)) else { return Found::UnknownCommand };
-        match row.command.handler {
-            Handler::Container | Handler::Words if args.len() > 1 => self.find_subcommand(row, args.get(1)),
-            _ => Found::Row(row),
+        if row.command.subcommands.is_empty() || args.len() == 1 {
+            return Found::Row(row);
         }
+        self.find_subcommand(row, args.get(1))
     }
 
     fn find_subcommand<'t>(&'t self, row: &'t Row, name: &[u8]) -> Found<'t> {
         match row.subcommands.iter().find(|(word, _)| word.as_bytes().eq_ignore_ascii_case(name)) {
             Some((_, id)) => Found::Row(self.row(*id)),
+            // The container itself answers for what is no word of it.
+            None if matches!(row.command.handler, Handler::Words) => Found::Row(row),
             None => Found::UnknownSubcommand(row),
         }
     }

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
 use crate::commands::Row;
-use crate::error::Outcome;
+use crate::error::{CommandError, Outcome};
 use crate::lend::holds::Who;
 use crate::message::ReplyTo;
 use crate::shard::ShardId;
@@ -208,6 +208,10 @@ impl Node {
     ) {
         if let Some(error) = parts.iter().find(|part| part.first() == Some(&b'-')) {
             out.extend_from_slice(error);
+            if let crate::commands::Found::Row(row) = self.table.find(args) {
+                self.running = row.id;
+            }
+            self.note_failure(&CommandError::Bytes(error[1..error.len() - 2].to_vec()));
             return;
         }
         let proto = client.proto;

@@ -17,7 +17,6 @@ use crate::command::{Caller, Ctx, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
 use crate::message::{Batch, Message, Reader, RequestHead, read_ranges};
-use crate::server::WorkerStats;
 use crate::shard::ShardId;
 
 /// A request that waits here, with its own copy of the arguments.
@@ -202,6 +201,7 @@ impl Node {
             Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
             Handler::Any(handler) => {
+                self.running = row.id;
                 self.any_at_owner(handler, caller, head.proto, out, args);
                 return None;
             }
@@ -232,7 +232,11 @@ impl Node {
         if let Err(error) = outcome {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            // The parts of a `Split` fail together: its merge counts the error once.
+            if !matches!(row.command.handler, Handler::Split(..)) {
+                self.running = row.id;
+                self.note_failure(&error);
+            }
         }
         job
     }

@@ -688,7 +688,7 @@ impl Node {
         if let Err(error) = outcome {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
     }
 

@@ -98,6 +98,8 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    /// The command whose handler runs, for its counters.
+    running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
@@ -187,6 +189,7 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
             config,
@@ -203,12 +206,30 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
-        if self.server.config_generation.load(Ordering::Acquire) != self.config_generation {
-            self.config_generation = self.server.config_generation.load(Ordering::Acquire);
+        self.catch_up();
+        self.look_at_pause();
+        if self.is_paused.is_none() && !self.paused.is_empty() {
+            for id in std::mem::take(&mut self.paused) {
+                self.unpark(id, Parked::Pause);
+            }
+        }
+    }
+
+    /// Takes a configuration that has changed; true if it has.
+    #[inline]
+    fn catch_up(&mut self) -> bool {
+        let generation = self.server.config_generation.load(Ordering::Acquire);
+        let has_moved = generation != self.config_generation;
+        if has_moved {
+            self.config_generation = generation;
             self.config = self.server.config();
             self.take_config();
         }
-        self.is_paused = if now_ms < self.server.pause_until_ms.load(Ordering::Relaxed) {
+        has_moved
+    }
+
+    fn look_at_pause(&mut self) {
+        self.is_paused = if self.now_ms < self.server.pause_until_ms.load(Ordering::Relaxed) {
             Some(match self.server.pause_writes_only.load(Ordering::Relaxed) {
                 true => PauseScope::Writes,
                 false => PauseScope::All,
@@ -216,11 +237,6 @@ impl Node {
         } else {
             None
         };
-        if self.is_paused.is_none() && !self.paused.is_empty() {
-            for id in std::mem::take(&mut self.paused) {
-                self.unpark(id, Parked::Pause);
-            }
-        }
     }
 
     fn take_config(&mut self) {
@@ -372,7 +388,7 @@ impl Node {
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
-        let (limits, size) = match client.is_authenticated {
+        let (limits, size) = match client.is_authenticated || self.config.requirepass.is_empty() {
             true => (self.limits.clone(), WAVE),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
@@ -469,7 +485,7 @@ impl Node {
         let row = match item.row {
             Ok(row) => row,
             Err(unknown) => {
-                self.refuse(client, gate::unknown_command(unknown, args));
+                self.refuse_unknown(client, unknown, args);
                 return Step::Done;
             }
         };
@@ -484,10 +500,16 @@ impl Node {
             }
         }
         client.last_command = Some(row.command);
-        client.n_commands += 1;
+        self.running = row.id;
+        let own = usize::from(self.id.0);
+        let started = self.server.command_stats[own].begin(row.id);
         let step = self.route(client, row, item, args, admit);
-        if client.reply_mode != ReplyMode::On && step == Step::Done {
-            self.mute(client);
+        if step == Step::Done {
+            client.n_commands += 1;
+            self.server.command_stats[own].end(row.id, started);
+            if client.reply_mode != ReplyMode::On {
+                self.mute(client);
+            }
         }
         step
     }
@@ -537,8 +559,12 @@ impl Node {
                 _ => self.start_lend(client, row, args),
             },
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
-            Handler::Container | Handler::Words => {
+            Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));
+                Step::Done
+            }
+            Handler::Words => {
+                self.refuse(client, crate::commands::wrong_subcommand(args, "DEBUG"));
                 Step::Done
             }
         }
@@ -680,6 +706,18 @@ impl Node {
         debug_assert!(self.credit[peer] <= CREDIT, "credit given back twice");
     }
 
+    /// Called once a turn: connections that others have marked for closing (CLIENT KILL) are seen to.
+    pub fn note_closing(&mut self) {
+        for id in std::mem::take(&mut self.clients.to_close) {
+            if let Some(client) = self.clients.get_mut(id)
+                && !client.is_dirty
+            {
+                client.is_dirty = true;
+                self.dirty.push(id);
+            }
+        }
+    }
+
     /// Called once a turn, when outboxes were published: clients that lacked credit go on.
     pub fn wake_credit_waiters(&mut self) {
         for peer in 0..self.credit.len() {
@@ -722,7 +760,7 @@ impl Node {
         if let Err(error) = outcome {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
         if !is_direct {
             let len = client.held.len() - start;
@@ -738,6 +776,10 @@ impl Node {
         self.conn_into(client, &mut scratch, |conn| handler(conn, args));
         self.push_reply(client, &scratch);
         self.scratch = scratch;
+        // CONFIG SET and CLIENT PAUSE hold for the rest of their own pipeline.
+        if self.catch_up() {
+            self.look_at_pause();
+        }
     }
 
     fn conn_into(&mut self, client: &mut Client, out: &mut Vec<u8>, run: impl FnOnce(&mut Conn<'_>) -> Outcome) {
@@ -753,7 +795,7 @@ impl Node {
         if let Err(error) = run(&mut conn) {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
     }
 
@@ -777,9 +819,38 @@ impl Node {
         self.scratch = scratch;
     }
 
+    /// Answers a request whose command is not in the table.
+    #[cold]
+    fn refuse_unknown(&mut self, client: &mut Client, unknown: Unknown, args: Args<'_>) {
+        if gate::is_http(args.get(0)) {
+            // A browser that was made to talk to us: what it sends behind may be meant as commands (cross-protocol scripting).
+            crate::log::warning(&format!(
+                "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to Redis. \
+                 This is likely due to an attacker attempting to use Cross Protocol Scripting to compromise your Redis \
+                 instance. Connection from {} aborted.",
+                client.address
+            ));
+            client.closing = Closing::Now;
+            return;
+        }
+        self.reject(client, None, gate::unknown_command(unknown, args));
+    }
+
     /// Answers the running request with an error.
     fn refuse(&mut self, client: &mut Client, error: CommandError) {
-        WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+        self.note_failure(&error);
+        self.answer_refusal(client, error);
+    }
+
+    /// Answers a request that does not run; without a row if its command is unknown.
+    fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
+        let own = usize::from(self.id.0);
+        WorkerStats::add(&self.server.workers[own].error_replies, 1);
+        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.answer_refusal(client, error);
+    }
+
+    fn answer_refusal(&mut self, client: &mut Client, error: CommandError) {
         if let Some(multi) = &mut client.multi {
             multi.is_broken = true;
         }
@@ -818,6 +889,14 @@ impl Node {
         }
         client.closing = Closing::AfterReplies;
         client.pending.clear();
+    }
+
+    /// Counts an error of the command that is running.
+    #[cold]
+    fn note_failure(&self, error: &CommandError) {
+        let own = usize::from(self.id.0);
+        WorkerStats::add(&self.server.workers[own].error_replies, 1);
+        self.server.command_stats[own].fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -917,7 +996,7 @@ impl Node {
         if let Err(error) = handler(&mut ctx, set, args) {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
-            WorkerStats::add(&self.server.workers[usize::from(self.id.0)].error_replies, 1);
+            self.note_failure(&error);
         }
     }
 
@@ -943,8 +1022,9 @@ impl Node {
 
     /// Once a second: what the control plane reads of this worker.
     pub fn each_second(&mut self) {
-        let used = crate::alloc::used_memory() as u64;
-        self.server.peak_memory.fetch_max(used, Ordering::Relaxed);
+        self.server.note_peak_memory();
+        let own = usize::from(self.id.0);
+        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
     }
 
     /// Runs one slice of the oldest job.

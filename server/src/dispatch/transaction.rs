@@ -262,10 +262,25 @@ impl Node {
         out: &mut Vec<u8>,
     ) {
         let row = TABLE.row(queued.row);
+        client.last_command = Some(queued.command);
+        self.running = row.id;
+        let own = usize::from(self.id.0);
+        let started = self.server.command_stats[own].begin(row.id);
+        self.run_queued_handler(client, queued, row, others, out);
+        self.server.command_stats[own].end(row.id, started);
+    }
+
+    fn run_queued_handler(
+        &mut self,
+        client: &mut Box<Client>,
+        queued: &Queued,
+        row: &Row,
+        others: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
         let args = queued.args();
         let caller = Caller { client: client.id, db: client.db };
         let proto = client.proto;
-        client.last_command = Some(queued.command);
         match queued.command.handler {
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
