@@ -300,6 +300,9 @@ pub struct Caller {
     pub db: DbIndex,
 }
 
+/// Keys whose memory is fetched together.
+const WAVE: usize = 32;
+
 /// What a `Shard`, `Split`, `Cursor`, `Whole` or `Any` handler is given.
 pub struct Ctx<'a> {
     pub shard: &'a mut Shard,
@@ -354,6 +357,34 @@ impl<'a> Ctx<'a> {
         let bytes = args.get(index);
         let hash = args.known_hash(index).unwrap_or_else(|| self.server.hash_key(bytes));
         Key { bytes, hash }
+    }
+}
+
+impl Ctx<'_> {
+    /// Calls `visit` with the index and the key of every `step`th argument from 1 on. The keys' memory is asked for before,
+    /// for as many keys at a time as a core can wait for together.
+    #[inline]
+    pub fn for_each_key<'b>(
+        &mut self,
+        args: Args<'b>,
+        step: usize,
+        mut visit: impl FnMut(&mut Self, usize, &Key<'b>),
+    ) {
+        let mut keys = [Key { bytes: b"".as_slice(), hash: 0 }; WAVE];
+        for first in (1..args.len()).step_by(WAVE * step) {
+            let mut n_keys = 0;
+            for index in (first..args.len()).step_by(step).take(WAVE) {
+                keys[n_keys] = self.key(args, index);
+                self.keyspace().prefetch_bucket(keys[n_keys].hash);
+                n_keys += 1;
+            }
+            for key in &keys[..n_keys] {
+                self.keyspace().prefetch_entry(key.hash);
+            }
+            for (nth, key) in keys[..n_keys].iter().enumerate() {
+                visit(self, first + nth * step, key);
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod command;
 pub mod command_stats;
 pub mod commands;
 pub mod config;
+pub mod deadline;
 pub mod dispatch;
 pub mod door;
 pub mod error;

@@ -1,7 +1,7 @@
 //! String commands (<https://redis.io/docs/latest/commands/?group=string>).
 //!
 //! GET, SET, SETNX, APPEND, INCR, MGET and MSET are the hot path: they allocate nothing but the stored value, and the hash
-//! of a key is computed once. Commands with several keys fetch the keys' memory in waves of [`WAVE`] before they use it.
+//! of a key is computed once. Commands with several keys fetch their memory in waves (`Ctx::for_each_key`).
 //! A deadline in the past is stored as it is: the key is dead at once, and the next to meet it removes it, as in Redis.
 
 use skerry_resp::number::{LongDouble, parse_i64};
@@ -9,12 +9,10 @@ use skerry_resp::number::{LongDouble, parse_i64};
 use crate::access::{Text, text_of};
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
+use crate::deadline::Clock;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Appended, Key, NewValue, Ttl};
 use crate::shard::EventClass;
-
-/// Keys whose memory is fetched together.
-const WAVE: usize = 32;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -49,15 +47,6 @@ enum Condition {
     IfPresent,
 }
 
-/// The unit and the zero of a deadline's number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Clock {
-    Seconds,
-    Milliseconds,
-    UnixSeconds,
-    UnixMilliseconds,
-}
-
 /// What the options of SET and GETEX say of the deadline.
 #[derive(Clone, Copy)]
 enum DeadlineOption<'a> {
@@ -67,43 +56,36 @@ enum DeadlineOption<'a> {
     Given(Clock, &'a [u8]),
 }
 
-impl Clock {
-    fn named(word: &[u8]) -> Option<Clock> {
-        let words = [
-            ("ex", Clock::Seconds),
-            ("px", Clock::Milliseconds),
-            ("exat", Clock::UnixSeconds),
-            ("pxat", Clock::UnixMilliseconds),
-        ];
-        words.iter().find(|(name, _)| is_word(word, name)).map(|(_, clock)| *clock)
-    }
+/// The clock that an option word names.
+fn clock_named(word: &[u8]) -> Option<Clock> {
+    let words = [
+        ("ex", Clock::Seconds),
+        ("px", Clock::Milliseconds),
+        ("exat", Clock::UnixSeconds),
+        ("pxat", Clock::UnixMilliseconds),
+    ];
+    words.iter().find(|(name, _)| is_word(word, name)).map(|(_, clock)| *clock)
+}
 
-    /// The deadline in Unix milliseconds; `command` is named in the error.
-    fn deadline_ms(self, text: &[u8], now_ms: i64, command: &'static str) -> Result<i64, CommandError> {
-        let number = parse_i64(text).ok_or(CommandError::NotInteger)?;
-        let ms = match self {
-            Clock::Seconds | Clock::UnixSeconds => number.checked_mul(1000),
-            Clock::Milliseconds | Clock::UnixMilliseconds => Some(number),
-        };
-        let deadline_ms = match self {
-            Clock::Seconds | Clock::Milliseconds => ms.filter(|ms| *ms > 0).and_then(|ms| ms.checked_add(now_ms)),
-            Clock::UnixSeconds | Clock::UnixMilliseconds => ms,
-        };
-        deadline_ms.filter(|ms| *ms > 0).ok_or(CommandError::InvalidExpire(command))
+/// The deadline of a write in Unix milliseconds: its number is positive. `command` is named in the error.
+fn deadline_ms(clock: Clock, text: &[u8], now_ms: i64, command: &'static str) -> Result<i64, CommandError> {
+    match parse_i64(text).ok_or(CommandError::NotInteger)? {
+        number if number > 0 => clock.deadline_ms(number, now_ms, command),
+        _ => Err(CommandError::InvalidExpire(command)),
     }
+}
 
-    /// Takes the option `word` and its number. A second one replaces the first only if it is of the same kind.
-    fn read<'a>(
-        word: &[u8],
-        number: Option<&'a [u8]>,
-        before: DeadlineOption<'_>,
-    ) -> Result<DeadlineOption<'a>, CommandError> {
-        let (Some(clock), Some(number)) = (Clock::named(word), number) else { return Err(CommandError::Syntax) };
-        match before {
-            DeadlineOption::Unsaid => Ok(DeadlineOption::Given(clock, number)),
-            DeadlineOption::Given(given, _) if given == clock => Ok(DeadlineOption::Given(clock, number)),
-            DeadlineOption::Given(..) | DeadlineOption::Keep | DeadlineOption::Persist => Err(CommandError::Syntax),
-        }
+/// Takes the option `word` and its number. A second one replaces the first only if it is of the same kind.
+fn deadline_option<'a>(
+    word: &[u8],
+    number: Option<&'a [u8]>,
+    before: DeadlineOption<'_>,
+) -> Result<DeadlineOption<'a>, CommandError> {
+    let (Some(clock), Some(number)) = (clock_named(word), number) else { return Err(CommandError::Syntax) };
+    match before {
+        DeadlineOption::Unsaid => Ok(DeadlineOption::Given(clock, number)),
+        DeadlineOption::Given(given, _) if given == clock => Ok(DeadlineOption::Given(clock, number)),
+        DeadlineOption::Given(..) | DeadlineOption::Keep | DeadlineOption::Persist => Err(CommandError::Syntax),
     }
 }
 
@@ -131,7 +113,7 @@ impl<'a> SetOptions<'a> {
                     DeadlineOption::Given(..) | DeadlineOption::Persist => return Err(CommandError::Syntax),
                 }
             } else {
-                options.deadline = Clock::read(word, cursor.maybe_next(), options.deadline)?;
+                options.deadline = deadline_option(word, cursor.maybe_next(), options.deadline)?;
             }
         }
         Ok(options)
@@ -153,7 +135,7 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let ttl = match options.deadline {
         DeadlineOption::Unsaid | DeadlineOption::Persist => Ttl::Clear,
         DeadlineOption::Keep => Ttl::Keep,
-        DeadlineOption::Given(clock, number) => Ttl::At(clock.deadline_ms(number, ctx.now_ms, "set")?),
+        DeadlineOption::Given(clock, number) => Ttl::At(deadline_ms(clock, number, ctx.now_ms, "set")?),
     };
     let key = ctx.key(args, 1);
     let is_present = if options.get {
@@ -214,7 +196,7 @@ fn psetex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn set_with_ttl(ctx: &mut Ctx<'_>, args: Args<'_>, clock: Clock, command: &'static str) -> Outcome {
-    let deadline_ms = clock.deadline_ms(args.get(2), ctx.now_ms, command)?;
+    let deadline_ms = deadline_ms(clock, args.get(2), ctx.now_ms, command)?;
     let key = ctx.key(args, 1);
     overwrite(ctx, &key, args.get(3), Ttl::At(deadline_ms));
     ctx.reply.ok();
@@ -261,7 +243,7 @@ fn getex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     while let Some(word) = cursor.maybe_next() {
         option = match option {
             DeadlineOption::Unsaid | DeadlineOption::Persist if is_word(word, "persist") => DeadlineOption::Persist,
-            _ => Clock::read(word, cursor.maybe_next(), option)?,
+            _ => deadline_option(word, cursor.maybe_next(), option)?,
         };
     }
     let key = ctx.key(args, 1);
@@ -276,7 +258,7 @@ fn getex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
             }
         }
         DeadlineOption::Given(clock, number) => {
-            let deadline_ms = clock.deadline_ms(number, ctx.now_ms, "getex")?;
+            let deadline_ms = deadline_ms(clock, number, ctx.now_ms, "getex")?;
             if deadline_ms <= ctx.now_ms {
                 ctx.shard.remove(ctx.at(), &key);
                 ctx.changed(&key, EventClass::Generic, "del");
@@ -430,34 +412,9 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Calls `visit` with the index and the key of every `step`th argument from 1 on, its memory already asked for.
-#[inline]
-fn for_each_key<'b>(
-    ctx: &mut Ctx<'_>,
-    args: Args<'b>,
-    step: usize,
-    mut visit: impl FnMut(&mut Ctx<'_>, usize, &Key<'b>),
-) {
-    let mut keys = [Key { bytes: b"".as_slice(), hash: 0 }; WAVE];
-    for first in (1..args.len()).step_by(WAVE * step) {
-        let mut n_keys = 0;
-        for index in (first..args.len()).step_by(step).take(WAVE) {
-            keys[n_keys] = ctx.key(args, index);
-            ctx.keyspace().prefetch_bucket(keys[n_keys].hash);
-            n_keys += 1;
-        }
-        for key in &keys[..n_keys] {
-            ctx.keyspace().prefetch_entry(key.hash);
-        }
-        for (nth, key) in keys[..n_keys].iter().enumerate() {
-            visit(ctx, first + nth * step, key);
-        }
-    }
-}
-
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     ctx.reply.array(args.len() - 1);
-    for_each_key(ctx, args, 1, |ctx, _, key| match ctx.shard.read_string(ctx.at(), key) {
+    ctx.for_each_key(args, 1, |ctx, _, key| match ctx.shard.read_string(ctx.at(), key) {
         Ok(Some(text)) => text.reply(&mut ctx.reply),
         Ok(None) | Err(_) => ctx.reply.null(),
     });
@@ -468,7 +425,7 @@ fn mset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity("mset"));
     }
-    for_each_key(ctx, args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
+    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
     ctx.reply.ok();
     Ok(())
 }
@@ -478,12 +435,12 @@ fn msetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return Err(CommandError::WrongArity("msetnx"));
     }
     let mut n_present = 0;
-    for_each_key(ctx, args, 2, |ctx, _, key| n_present += usize::from(ctx.shard.peek(ctx.at(), key).is_some()));
+    ctx.for_each_key(args, 2, |ctx, _, key| n_present += usize::from(ctx.shard.peek(ctx.at(), key).is_some()));
     if n_present > 0 {
         ctx.reply.integer(0);
         return Ok(());
     }
-    for_each_key(ctx, args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
+    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
     ctx.reply.integer(1);
     Ok(())
 }
