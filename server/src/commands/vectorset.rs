@@ -178,12 +178,12 @@ impl<'a> Addition<'a> {
         Ok(())
     }
 
-    /// Whether it fits an existing set. A default M is no demand.
+    /// Whether it fits an existing set. What is not said means the default, and the default has to fit as well.
     fn check_against(&self, params: Params) -> Outcome {
         if self.quantization != Quantization::None {
             return Err(CommandError::text("ERR asked quantization mismatch with existing vector set"));
         }
-        if self.m != DEFAULT_M && self.m != params.m {
+        if self.m != params.m {
             return Err(CommandError::text("ERR asked M value mismatch with existing vector set"));
         }
         check_dim(self.vector.len(), params)?;
