@@ -50,7 +50,11 @@ enum State {
 impl VectorValue {
     pub fn new(params: Params) -> Self {
         let (set, writer) = VectorSet::create(params, domain().clone());
-        let handle = VectorHandle { set, publication: AtomicU64::new(WITHDRAWN), deadline_ms: AtomicI64::new(i64::MAX) };
+        let handle = VectorHandle {
+            set,
+            publication: AtomicU64::new(WITHDRAWN),
+            deadline_ms: AtomicI64::new(i64::MAX),
+        };
         Self { handle: Arc::new(handle), state: State::Open(Box::new(writer)) }
     }
 
