@@ -73,7 +73,9 @@ pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
         View::Int(value) => Ok(Text::Int(value)),
         View::Str(bytes) => Ok(Text::Bytes(bytes)),
         View::Shared(bytes) => Ok(Text::Bytes(bytes)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => Err(CommandError::WrongType),
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => {
+            Err(CommandError::WrongType)
+        }
     }
 }
 

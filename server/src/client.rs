@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
-use crate::command::{Command, CommandId};
+use crate::command::{Command, CommandId, Handler};
 use crate::shard::{DbIndex, ShardId};
 
 /// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
@@ -66,6 +66,13 @@ pub struct Multi {
     /// A queued command was refused: EXEC answers EXECABORT.
     pub is_broken: bool,
     pub bytes: usize,
+}
+
+impl Multi {
+    /// Whether the queue may change the connection (SELECT, HELLO).
+    pub fn changes_connection(&self) -> bool {
+        self.queue.iter().any(|queued| matches!(queued.command.handler, Handler::Conn(_)))
+    }
 }
 
 /// CLIENT REPLY.
@@ -154,6 +161,8 @@ pub struct Client {
     pub write_mask: u64,
     /// Lends in flight, all by `lend_command`.
     pub n_lends: u32,
+    /// One of them is an EXEC that may change the connection (SELECT, HELLO): what comes after it waits.
+    pub is_exec_rebinding: bool,
     pub lend_command: Option<&'static Command>,
     /// Bloom filter of the keys of write lends in flight.
     pub lend_keys: [u64; 16],
@@ -207,6 +216,7 @@ impl Client {
             write_command: None,
             write_mask: 0,
             n_lends: 0,
+            is_exec_rebinding: false,
             lend_command: None,
             lend_keys: [0; 16],
             parked: Parked::No,

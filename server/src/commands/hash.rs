@@ -2,7 +2,7 @@
 //!
 //! A hash that loses its last field goes with its key, in the same command: `hdel` comes first, then `del`.
 
-use skerry_resp::number::parse_i64;
+use skerry_resp::number::{LongDouble, parse_i64};
 use skerry_resp::reply::Reply;
 
 use crate::access::reply_element;
@@ -26,6 +26,7 @@ pub const COMMANDS: &[Command] = &[
     row("hkeys", 2, Handler::Shard(hkeys), "Shows all fields").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
     row("hvals", 2, Handler::Shard(hvals), "Shows all values").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
     row("hincrby", 4, Handler::Shard(hincrby), "Adds to the integer in a field").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("hincrbyfloat", 4, Handler::Shard(hincrbyfloat), "Adds to the number in a field").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("hsetnx", 4, Handler::Shard(hsetnx), "Sets a field that does not exist yet").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::INSERT), 1, 0, 1)]),
 ];
 
@@ -88,6 +89,34 @@ fn hincrby(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     hash.set(args.get(2), Digits::new().format(sum).as_bytes(), ctx.limits);
     ctx.changed(&key, EventClass::Hash, "hincrby");
     ctx.reply.integer(sum);
+    Ok(())
+}
+
+/// In 80-bit precision, as in Redis; the reply is a bulk string in RESP3 as well.
+fn hincrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let increment = LongDouble::parse(args.get(3)).ok_or(CommandError::NotFloat)?;
+    if !increment.is_finite() {
+        return Err(CommandError::text("ERR value is NaN or Infinity"));
+    }
+    let key = ctx.key(args, 1);
+    // A new hash cannot fail below: it has no field, and the increment is finite.
+    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let value = match hash.get(args.get(2)) {
+        None => LongDouble::from_i64(0),
+        Some(Element::Integer(value)) => LongDouble::from_i64(value),
+        Some(Element::Bytes(bytes)) => {
+            LongDouble::parse(bytes).ok_or(CommandError::text("ERR hash value is not a float"))?
+        }
+    };
+    let sum = value + increment;
+    if !sum.is_finite() {
+        return Err(CommandError::NanOrInfinity);
+    }
+    let mut text = Vec::new();
+    sum.push_text(&mut text);
+    hash.set(args.get(2), &text, ctx.limits);
+    ctx.changed(&key, EventClass::Hash, "hincrbyfloat");
+    ctx.reply.bulk(&text);
     Ok(())
 }
 

@@ -191,8 +191,10 @@ fn ltrim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn lset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let list = ctx.shard.list_mut(ctx.at(), &key)?.ok_or(CommandError::NoSuchKey)?;
-    // An index beyond the list goes down to it, because Redis converts a list before it finds the index wrong.
-    let index = position(args.integer(2)?, list.len()).unwrap_or(usize::MAX);
+    // Redis narrows this index to 32 bits, so that 2^63 - 1 means the last element: its reply is kept (redis#15407).
+    let index = i64::from(args.integer(2)? as i32);
+    // An index outside the list goes down to it, because Redis converts a list before it finds the index wrong.
+    let index = position(index, list.len()).unwrap_or(usize::MAX);
     if !list.set(index, args.get(3), ctx.limits) {
         return Err(CommandError::IndexOutOfRange);
     }

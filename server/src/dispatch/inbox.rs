@@ -100,10 +100,11 @@ impl Node {
             while n < INBOX_WAVE {
                 let Some(message) = ahead.next_message() else { break };
                 n += 1;
+                // A shard that is away, lent as a whole, has no databases here.
                 if let Message::Request { head, .. } = message
                     && head.hashed_at != 0
+                    && let Some(keyspace) = self.shard.keyspaces().get(usize::from(head.db.0))
                 {
-                    let keyspace = self.shard.keyspace(head.db);
                     if pass == 0 {
                         keyspace.prefetch_bucket(head.hash);
                     } else {

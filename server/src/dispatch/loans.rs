@@ -139,6 +139,7 @@ impl Node {
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false });
         client.n_lends += 1;
+        client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| multi.changes_connection());
         client.lend_command = Some(plan.row.command);
         if plan.mode == HoldMode::Exclusive {
             for key in &plan.keys {
@@ -512,6 +513,7 @@ impl Node {
         };
         client.n_lends -= u32::from(is_there);
         if client.n_lends == 0 {
+            client.is_exec_rebinding = false;
             client.lend_keys = [0; 16];
         }
         if is_there {
@@ -544,7 +546,7 @@ impl Node {
             if lend.is_touched {
                 Reply::new(out, lend.proto).null_array();
             } else {
-                self.run_queue(client, *multi, out);
+                self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
         } else {
             let Handler::Shard(handler) = lend.row.command.handler else {
@@ -608,7 +610,7 @@ impl Node {
                     shards.push((owner.shard, shard));
                 }
             }
-            self.run_queue_on_all(client, *multi, &mut shards, out);
+            self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut shards, out);
             for (id, shard) in shards {
                 let owner = lend.owners.iter_mut().find(|owner| owner.shard == id);
                 owner.expect("it came from there").whole = Some(shard);

@@ -419,8 +419,10 @@ impl Node {
                 break WaveEnd::More(next);
             }
         };
-        if wave.len() > 1 {
-            let keyspace = self.shard.keyspace(client.db);
+        // A shard that is away, lent as a whole, has no databases here.
+        if wave.len() > 1
+            && let Some(keyspace) = self.shard.keyspaces().get(usize::from(client.db.0))
+        {
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_bucket(item.hash);
             }
@@ -442,7 +444,7 @@ impl Node {
         match row.shape {
             KeyShape::One(index) if usize::from(index) < args.len() => {
                 let key = args.get(usize::from(index));
-                (Ok(row), self.server.hash_key(key).max(1), self.server.shard_of(key))
+                (Ok(row), self.server.hash_key(key), self.server.shard_of(key))
             }
             _ => (Ok(row), 0, self.id),
         }
@@ -517,6 +519,10 @@ impl Node {
     /// Kind of handler times number of owners: every case of routing.
     #[inline]
     fn route(&mut self, client: &mut Box<Client>, row: &'static Row, item: &Item, args: Args<'_>, admit: Admit) -> Step {
+        if client.is_exec_rebinding {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         match row.command.handler {
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
@@ -1013,6 +1019,29 @@ impl Node {
 
     pub fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
+    }
+
+    /// Requests and lends that have waited for a hold here so far.
+    pub fn n_waits(&self) -> u64 {
+        self.holds.n_waits
+    }
+
+    /// What is begun here and not ended, by name: all zeros when the node is at rest and its clients have their answers.
+    pub fn outstanding(&self) -> Vec<(&'static str, usize)> {
+        let credit_out = self.credit.iter().map(|left| (CREDIT - left) as usize).sum();
+        vec![
+            ("held keys", self.holds.n_held()),
+            ("holds", usize::from(!self.holds.is_idle())),
+            ("lanes", self.lanes.len()),
+            ("asks", self.asks.len()),
+            ("lends", self.lends.len()),
+            ("lends waiting for their turn", self.waiting_front.len()),
+            ("gatherings", self.gathers.len()),
+            ("jobs", self.jobs.len()),
+            ("credit", credit_out),
+            ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
+            ("clients to run", self.runnable.len()),
+        ]
     }
 
     /// Removes some dead keys; true if there may be more.

@@ -3,7 +3,7 @@
 //! EXEC of queued commands whose keys (and watched keys) all live here runs at once; else it is a lend of those keys, or of every
 //! shard if a queued command has no keys of its own.
 
-use skerry_resp::reply::Reply;
+use skerry_resp::reply::{Proto, Reply};
 
 use super::loans::LendPlan;
 use super::{Admit, Node, Step};
@@ -49,7 +49,7 @@ impl Node {
                 if client.multi.is_some() {
                     self.reply_here(client, |reply| reply.error("ERR WATCH inside MULTI is not allowed"));
                 } else {
-                    return self.run_watch(client, row, args);
+                    return self.run_watch(client, row, args, admit);
                 }
             }
             Flow::Unwatch => {
@@ -85,10 +85,13 @@ impl Node {
     }
 
     /// WATCH: a part on every owner of a key.
-    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>) -> Step {
+    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>, admit: Admit) -> Step {
         let mut mask = 0u64;
         for key in args.from(1) {
             mask |= 1 << self.server.shard_of(key).0;
+        }
+        if let Some(step) = self.wait_for_lent(client, row, args, mask, admit) {
+            return step;
         }
         if let Some(step) = self.may_gather(client, row, mask) {
             return step;
@@ -112,6 +115,33 @@ impl Node {
             }
         }
         Step::Done
+    }
+
+    /// `Some` if keys of this shard are lent: their changes, which come home with them, are older than the watch.
+    fn wait_for_lent(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        args: Args<'_>,
+        mask: u64,
+        admit: Admit,
+    ) -> Option<Step> {
+        if self.holds.is_idle() || admit == Admit::First {
+            return None;
+        }
+        if !self.may_go(client, row, mask) {
+            client.parked = Parked::Order;
+            return Some(Step::Parked);
+        }
+        let server = self.server.clone();
+        let own_keys = || args.from(1).filter(|key| server.shard_of(key) == self.id);
+        if self.holds.admits(HoldMode::Shared, own_keys()) {
+            return None;
+        }
+        let keys: Vec<&[u8]> = own_keys().collect();
+        self.holds.wait(Who::Request(client.id), HoldMode::Shared, keys.into_iter());
+        client.parked = Parked::Hold;
+        Some(Step::Parked)
     }
 
     /// Registers the watches of this shard's keys among `keys`.
@@ -226,21 +256,32 @@ impl Node {
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
         } else {
-            self.run_queue(client, multi, &mut out);
+            self.run_queue_on_all(client, multi, &mut [], &mut out);
         }
         self.push_reply(client, &out);
     }
 
-    /// Runs the queued commands on this shard's keyspace (and the guests in it).
-    pub(super) fn run_queue(&mut self, client: &mut Box<Client>, multi: Multi, out: &mut Vec<u8>) {
-        Reply::new(out, client.proto).array(multi.queue.len());
-        for queued in &multi.queue {
-            self.run_queued(client, queued, &mut [], out);
+    /// Runs the queue of an EXEC that was lent keys or shards, in the database and protocol in which it was sent: commands
+    /// that came after it may have changed the client's, unless the queue itself changes them.
+    pub(super) fn run_queue_as_sent(
+        &mut self,
+        client: &mut Box<Client>,
+        (db, proto): (DbIndex, Proto),
+        multi: Multi,
+        shards: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
+        let is_rebinding = multi.changes_connection();
+        let now = (client.db, client.proto);
+        (client.db, client.proto) = (db, proto);
+        self.run_queue_on_all(client, multi, shards, out);
+        if !is_rebinding {
+            (client.db, client.proto) = now;
         }
     }
 
-    /// Runs the queued commands with every shard at hand.
-    pub(super) fn run_queue_on_all(
+    /// Runs the queued commands on this shard's keyspace (and the guests in it); `shards` are the others, if they are here.
+    fn run_queue_on_all(
         &mut self,
         client: &mut Box<Client>,
         multi: Multi,

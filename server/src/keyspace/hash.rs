@@ -39,12 +39,12 @@ impl HashSeed {
         HashSeed::from_u64(RandomState::new().hash_one(0_u64))
     }
 
-    /// The hash of `key`.
+    /// The hash of `key`; never 0 (which the empty key would have), so that 0 can stand for "no key".
     #[inline(always)]
     pub fn hash_key(self, key: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(0, self.0);
         hasher.write(key);
-        hasher.finish()
+        hasher.finish().max(1)
     }
 }
 
@@ -58,6 +58,11 @@ mod tests {
         assert_eq!(a.hash_key(b"key"), HashSeed::from_u64(1).hash_key(b"key"));
         assert_ne!(a.hash_key(b"key"), b.hash_key(b"key"));
         assert_ne!(HashSeed::random().hash_key(b"key"), HashSeed::random().hash_key(b"key"));
+    }
+
+    #[test]
+    fn the_empty_key_has_a_hash_as_well() {
+        assert_ne!(HashSeed::from_u64(1).hash_key(b""), 0);
     }
 
     /// The three bit ranges that the table uses must each be spread evenly for keys that differ in one digit.

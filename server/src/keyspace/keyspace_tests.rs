@@ -153,12 +153,13 @@ impl Pair {
             }
             Step::Append(k, v) => {
                 let name = name(k);
+                let is_there = self.model.contains_key(&name);
                 let expected = match self.text(&name) {
                     Some(text) => {
                         text.extend(&v);
                         Appended::Done(text.len())
                     }
-                    None if self.model.contains_key(&name) => Appended::WrongType,
+                    None if is_there => Appended::WrongType,
                     None => Appended::Absent,
                 };
                 assert_eq!(self.keyspace.append(&Key::new(&name, seed), &v, usize::MAX), expected);
@@ -454,4 +455,16 @@ fn append_is_amortised() {
         keyspace.peek(&key).is_some_and(|entry| entry.is_raw() || matches!(entry.view(), View::Shared(_)))
     );
     assert_eq!(keyspace.expire_at(&key), Some(NOW));
+}
+
+#[test]
+fn get_or_insert_finds_what_is_there_and_makes_what_is_not() {
+    let mut keyspace = Keyspace::new(HashSeed::from_u64(1));
+    let key = Key::new(b"n", keyspace.seed());
+    *keyspace.get_or_insert(&key, || NewValue::Int(1)).int_mut().expect("an integer") += 1;
+    assert_eq!(keyspace.len(), 1);
+    keyspace.set_expire(&key, 1_000);
+    let value = keyspace.get_or_insert(&key, || unreachable!("it is there")).int_mut().copied();
+    assert_eq!(value, Some(2));
+    assert_eq!((keyspace.len(), keyspace.expire_at(&key)), (1, Some(1_000)));
 }

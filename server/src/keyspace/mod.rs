@@ -217,11 +217,7 @@ impl Keyspace {
 
     /// The entry of a key for change on the spot, dead or alive, or a new one with the value `new` gives. One probe.
     #[inline]
-    pub fn get_or_insert<'v>(
-        &mut self,
-        key: &Key<'_>,
-        new: impl FnOnce() -> NewValue<'v>,
-    ) -> EntryMut<'_> {
+    pub fn get_or_insert<'v>(&mut self, key: &Key<'_>, new: impl FnOnce() -> NewValue<'v>) -> EntryMut<'_> {
         let found = self.table.find_mut(key.hash, key.bytes).map(|mut slot| slot.update(|entry| entry.raw()));
         let raw = found.unwrap_or_else(|| {
             let entry = Entry::build(key.bytes, Payload::of(new()), None);
@@ -449,7 +445,8 @@ impl Keyspace {
         self.lazyfree.has_garbage()
     }
 
-    /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free.
+    /// Frees about `budget` entries and elements of what was deleted; true when nothing is left to free. Call it with a
+    /// hundred or so until the turn's time is over.
     pub fn free_slice(&mut self, budget: usize) -> bool {
         self.lazyfree.slice(budget)
     }
@@ -513,9 +510,7 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
 fn take_shared(slot: &mut SlotMut<'_, Entry>) -> Bytes {
     slot.update(|entry| match entry.as_mut().into_object_mut() {
         Some(Object::Shared(bytes)) => std::mem::take(&mut **bytes),
-        Some(
-            Object::List(_) | Object::Set(_) | Object::Hash(_) | Object::Vector(_) | Object::Alias(_),
-        )
+        Some(Object::List(_) | Object::Set(_) | Object::Hash(_) | Object::Vector(_) | Object::Alias(_))
         | None => Bytes::new(),
     })
 }

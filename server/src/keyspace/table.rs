@@ -407,8 +407,8 @@ impl<E: TableEntry> Table<E> {
         words.map(|word| unsafe { E::borrow(raw_of(word & ADDRESS)) })
     }
 
-    /// Takes up to about `budget` entries out and hands each to `give`; true when the table is empty. The table stays
-    /// usable between calls. This is how a huge table is freed without a pause.
+    /// Takes up to `budget` entries out and hands each to `give`; true when the table is empty. The table stays usable
+    /// between calls. This is how a huge table is freed without a pause.
     pub fn drain(&mut self, budget: usize, mut give: impl FnMut(E)) -> bool {
         let mut left = budget;
         while self.n_drained < self.directory.len() {
@@ -416,25 +416,35 @@ impl<E: TableEntry> Table<E> {
             let dir_word = self.directory[first];
             // SAFETY: a word of the directory, exclusively borrowed.
             if let Some(segment) = unsafe { dir_word.segment() } {
-                if left == 0 {
+                let n = dir_word.count().min(left);
+                left -= n;
+                self.len -= n;
+                self.directory[first].0 -= COUNT_ONE * n as u64;
+                let mut bucket = 0;
+                for _ in 0..n {
+                    while segment.bucket(bucket).is_empty() {
+                        bucket += 1;
+                        let ahead = (bucket + 2).min(segment.n_buckets() - 1);
+                        segment.bucket(ahead).words().for_each(|word| prefetch(word & ADDRESS));
+                    }
+                    let slot = SlotIndex(bucket * SLOTS);
+                    let raw = raw_of(segment.get(slot) & ADDRESS);
+                    segment.remove(slot);
+                    // SAFETY: its address is in the table no more.
+                    give(unsafe { E::from_raw(raw) });
+                }
+                if n < dir_word.count() {
                     return false;
                 }
                 self.write_words(first, DirWord::new(None, 0, dir_word.local_depth()));
-                self.len -= dir_word.count();
-                left = left.saturating_sub(dir_word.count());
-                for word in segment.words() {
-                    // SAFETY: the directory leads here no more, so the address is given away once.
-                    give(unsafe { E::from_raw(raw_of(word & ADDRESS)) });
-                }
                 self.free(segment);
             }
             self.n_drained = self.directory.len() - first;
         }
-        let empty = self.len == 0;
-        debug_assert!(empty);
+        debug_assert_eq!(self.len, 0);
         self.directory = Vec::new();
         (self.depth, self.n_at_depth, self.n_segments, self.n_drained) = (0, 0, 0, 0);
-        empty
+        true
     }
 }
 

@@ -9,6 +9,7 @@
 //! a< "a b"
 //! >> "PING\r\n"         raw bytes; one `<` line for each reply
 //! >* EXISTS k           asked again until the reply is the one below, at most 5 s
+//! >& SCAN 0             a whole iteration: asked again with each reply's cursor; the reply is `["0", all elements]`
 //! resp 3                HELLO 3 (`a resp 3` on connection a)
 //! a close               the client hangs up
 //! ; text                a comment
@@ -30,6 +31,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const UNTIL_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_PAGES: usize = 10_000;
 const MAX_FAULTS_SHOWN: usize = 40;
 const MAX_CHARS_SHOWN: usize = 600;
 
@@ -50,6 +52,7 @@ enum Line {
     Send(String, String),
     Raw(String, String),
     Until(String, String),
+    Walk(String, String),
     Reply(String, Order, String),
     Pattern(String, String),
     None,
@@ -80,6 +83,7 @@ pub fn play(path: &Path, kind: Kind, mode: Mode) -> Result<usize, String> {
         shared: None,
         own: None,
         conns: BTreeMap::new(),
+        walked: None,
         said: String::new(),
         faults: Vec::new(),
         n_checked: 0,
@@ -126,6 +130,7 @@ fn read_line(line: &str) -> Result<Line, String> {
         ">" => Line::Send(conn, rest),
         ">>" => Line::Raw(conn, rest),
         ">*" => Line::Until(conn, rest),
+        ">&" => Line::Walk(conn, rest),
         "<" => Line::Reply(conn, Order::Exact, rest),
         "<~" => Line::Reply(conn, any(0, 1), rest),
         "<~2" => Line::Reply(conn, any(0, 2), rest),
@@ -145,6 +150,8 @@ struct Player {
     shared: Option<Server>,
     own: Option<Server>,
     conns: BTreeMap<String, Conn>,
+    /// The joined reply of a walk, until its reply line takes it.
+    walked: Option<(String, Reply)>,
     /// The last command line, for messages.
     said: String,
     faults: Vec<String>,
@@ -182,7 +189,7 @@ impl Player {
         for n in start..end {
             let written = self.out.len();
             self.out.push(source[n].to_owned());
-            if matches!(lines[n], Line::Send(..) | Line::Raw(..) | Line::Until(..)) {
+            if matches!(lines[n], Line::Send(..) | Line::Raw(..) | Line::Until(..) | Line::Walk(..)) {
                 self.said = cut(source[n]);
             }
             if let Err(why) = self.line(lines, n, end) {
@@ -229,6 +236,11 @@ impl Player {
                 self.fill_in(lines, n, end, conn)
             }
             Line::Until(conn, words) => self.until(conn, words, &lines[n + 1..end]),
+            Line::Walk(conn, words) => {
+                let whole = self.walk(conn, words)?;
+                self.walked = Some((conn.clone(), whole));
+                self.fill_in(lines, n, end, conn)
+            }
             Line::Reply(conn, order, text) => self.reply(lines, n, conn, *order, text),
             Line::Pattern(conn, text) => {
                 if matches!(lines[n - 1], Line::Until(..)) {
@@ -347,12 +359,38 @@ impl Player {
         }
     }
 
+    /// Where a page ends is each server's own affair, so the pages are joined.
+    fn walk(&mut self, conn: &str, words: &str) -> Result<Reply, String> {
+        let mut argv = words::split(words)?;
+        let mut all = Vec::new();
+        for _ in 0..MAX_PAGES {
+            self.conn(conn).send(&argv).map_err(|why| format!("{why:?}"))?;
+            let reply = self.read(conn)?;
+            let (cursor, page) = match &reply {
+                Reply::Array(parts) => match &parts[..] {
+                    [Reply::Bulk(cursor), Reply::Array(page)] => (cursor, page),
+                    _ => return Ok(reply),
+                },
+                _ => return Ok(reply),
+            };
+            all.extend(page.iter().cloned());
+            if cursor == b"0" {
+                return Ok(Reply::Array(vec![Reply::Bulk(cursor.clone()), Reply::Array(all)]));
+            }
+            argv[1] = cursor.clone();
+        }
+        Err(format!("no end after {MAX_PAGES} pages"))
+    }
+
     fn conn(&mut self, name: &str) -> &mut Conn {
         let server = self.own.as_ref().or(self.shared.as_ref()).expect("a server per section");
         self.conns.entry(name.to_owned()).or_insert_with(|| server.connect())
     }
 
     fn read(&mut self, conn: &str) -> Result<Reply, String> {
+        if let Some((_, whole)) = self.walked.take_if(|(walker, _)| walker == conn) {
+            return Ok(whole);
+        }
         self.conn(conn).read().map_err(|why| format!("no reply: {why:?}"))
     }
 

@@ -69,6 +69,10 @@ impl Bucket {
         self.0[SLOTS - 1] != 0
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.0.iter().map(|&word| usize::from(word != 0)).sum()

@@ -1,0 +1,143 @@
+//! The seeded simulation: several shards in one thread, and the proof that what their clients see has one explanation.
+//!
+//! Each seed makes 2 to 4 nodes, 4 clients with up to 12 operations each on 4 to 6 keys, and a schedule (`cluster.rs`). The history
+//! must be *strictly serialisable* against a plain model (`model.rs`): there is one order of the operations in which
+//!
+//! 1. every reply is what the model answers, and the model ends in the state that all keyspaces together are in;
+//! 2. an operation whose reply came out before another one's last byte went in comes before it (real time);
+//! 3. of two operations of one client, the earlier comes first
+//!    - if they touch a common shard (two lends of one and the same command may pass each other: read-only ones always, writing
+//!      ones if their keys are others);
+//!    - if both write and are different commands;
+//!    - if the earlier was a lend and the later is another command;
+//!    - if both are of WATCH, UNWATCH and EXEC.
+//!
+//!    Else they may pass each other: reads of one client on different shards are concurrent when they are pipelined.
+//! 4. what a client that has gone away left unanswered may have happened or not, but nothing that had to follow it without it.
+//!
+//! A DBSIZE outside a transaction is no operation here: its parts are not atomic together (design: `Split`).
+//! At the end every reply must have come, and no node may hold, lend, owe or wait for anything.
+//!
+//! `SKERRY_SIM_SEEDS` sets the number of seeds, `SKERRY_SIM_FIRST` the first one: a failure prints its seed and its history.
+
+#[path = "simulation/checker.rs"]
+mod checker;
+#[path = "simulation/cluster.rs"]
+mod cluster;
+#[path = "simulation/faults.rs"]
+mod faults;
+#[path = "simulation/model.rs"]
+mod model;
+#[path = "simulation/program.rs"]
+mod program;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use checker::{Verdict, explain};
+use cluster::{Cluster, show};
+use faults::Shim;
+use program::{Author, Profile, Program, Random, keys_in_play};
+
+const N_CLIENTS: usize = 4;
+const MAX_OPERATIONS: usize = 12;
+/// Seeds of an ordinary run.
+const DEFAULT_SEEDS: u64 = 2000;
+
+/// What the seeds together have exercised.
+#[derive(Debug, Default)]
+struct Counts {
+    seeds: u64,
+    operations: u64,
+    lends: u64,
+    second_rounds: u64,
+    whole_shard_lends: u64,
+    waits: u64,
+}
+
+/// Why a seed failed.
+enum Failure {
+    /// The checker found no order.
+    Unexplained(String),
+    /// A node panicked, a reply never came, or something was left over.
+    Broken(String),
+}
+
+/// Runs one seed.
+fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts) -> Result<(), Failure> {
+    let mut random = Random::new(seed);
+    let n_nodes = 2 + random.below(3);
+    let all = [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
+    let drawn = *random.pick(&all);
+    let mut profile = profile.unwrap_or(drawn);
+    if std::env::var("SIM_TEMP").is_ok() && profile == Profile::Everything { profile = Profile::Transactions; }
+    let mut cluster = Cluster::new(n_nodes, seed, shim);
+    let keys = keys_in_play(&mut random, &cluster.server);
+    let server = cluster.server.clone();
+    let mut programs: Vec<Program> = Vec::new();
+    for client in 0..N_CLIENTS {
+        let n_operations = 1 + random.below(MAX_OPERATIONS);
+        let program = Author::new(&mut random, &server, &keys, profile, client).write(n_operations);
+        let (node, depth) = (random.below(n_nodes), *random.pick(&[1, 3, 8, 100]));
+        let remote = cluster.connect(node, depth);
+        for request in &program.requests {
+            cluster.remotes[remote].push(&request.argv);
+        }
+        programs.push(program);
+    }
+    let n_disconnects = if random.chance(3) { 1 + random.below(2) } else { 0 };
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        cluster.run(&mut random, n_disconnects);
+        cluster.check_rest();
+        cluster.final_state()
+    }));
+    let history = cluster.history(&programs);
+    counts.seeds += 1;
+    counts.operations += history.len() as u64;
+    for node in &cluster.nodes {
+        counts.lends += node.lend_counts.started;
+        counts.second_rounds += node.lend_counts.second_rounds;
+        counts.whole_shard_lends += node.lend_counts.whole;
+        counts.waits += node.n_waits();
+    }
+    let failed = |what: &str| {
+        format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history))
+    };
+    let end = outcome.map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Failure::Broken(failed(&text.unwrap_or_else(|| "a panic without words".into())))
+    })?;
+    match explain(&history, N_CLIENTS, &end) {
+        Verdict::Explained(_) => Ok(()),
+        Verdict::Impossible => {
+            Err(Failure::Unexplained(failed(&format!("no order explains this history; it ended in {end:?}"))))
+        }
+        Verdict::GaveUp => Err(Failure::Broken(failed("the search gave up"))),
+    }
+}
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is to be a number, not {text:?}")),
+        Err(_) => default,
+    }
+}
+
+#[test]
+fn every_history_is_strictly_serialisable() {
+    let (first, n_seeds) = (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
+    let mut counts = Counts::default();
+    for seed in first..first + n_seeds {
+        match run_seed(seed, None, Shim::Honest, &mut counts) {
+            Ok(()) => {}
+            Err(Failure::Unexplained(text) | Failure::Broken(text)) => panic!("{text}"),
+        }
+    }
+    println!("{counts:?}");
+    if n_seeds >= 100 {
+        assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
+        assert!(counts.lends > 0 && counts.whole_shard_lends > 0, "the seeds exercise too little: {counts:?}");
+    }
+}

@@ -1,0 +1,374 @@
+//! What the clients of a simulation send: random programs from a seed, and the order rule between a client's own operations.
+
+use std::collections::BTreeSet;
+
+use skerry_server::commands::TABLE;
+use skerry_server::server::Server;
+
+use crate::model::{Action, Word};
+
+/// A small seeded generator (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+/// Which commands a program draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    Everything,
+    /// String commands on one and several keys: what the planted faults can imitate.
+    Strings,
+    /// Transactions and WATCH above all.
+    Transactions,
+    /// Long pipelines of few commands.
+    Runs,
+}
+
+/// What a request's reply has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The answer of the operation.
+    Operation(usize),
+    Ok,
+    Queued,
+    /// A number that no order of operations fixes (DBSIZE outside a transaction: its parts are not atomic together).
+    Count,
+}
+
+pub struct Request {
+    pub argv: Vec<Word>,
+    pub expect: Expect,
+}
+
+/// An operation as the client means it.
+pub struct Intent {
+    pub db: usize,
+    pub action: Action,
+    pub facts: Facts,
+}
+
+/// One client's program.
+#[derive(Default)]
+pub struct Program {
+    pub requests: Vec<Request>,
+    pub intents: Vec<Intent>,
+}
+
+/// What the order rule needs to know of an operation.
+#[derive(Clone)]
+pub struct Facts {
+    name: String,
+    keys: BTreeSet<Word>,
+    /// Shards it touches.
+    mask: u64,
+    is_write: bool,
+    is_lend: bool,
+}
+
+const KEY_POOL: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// The keys in play: four to six, on at least two shards, two of them bound by a hash tag.
+pub fn keys_in_play(random: &mut Random, server: &Server) -> Vec<Word> {
+    loop {
+        let mut keys: Vec<Word> = vec![b"{t}x".to_vec(), b"{t}y".to_vec()];
+        for _ in 0..2 + random.below(3) {
+            keys.push(random.pick(KEY_POOL).as_bytes().to_vec());
+        }
+        keys.sort();
+        keys.dedup();
+        let shards: BTreeSet<_> = keys.iter().map(|key| server.shard_of(key)).collect();
+        if keys.len() >= 4 && shards.len() >= 2 {
+            return keys;
+        }
+    }
+}
+
+/// Writes the program of one client.
+pub struct Author<'a> {
+    pub random: &'a mut Random,
+    pub server: &'a Server,
+    pub keys: &'a [Word],
+    pub profile: Profile,
+    pub client: usize,
+    program: Program,
+    db: usize,
+    watched: BTreeSet<Word>,
+    n_values: usize,
+}
+
+impl<'a> Author<'a> {
+    pub fn new(
+        random: &'a mut Random,
+        server: &'a Server,
+        keys: &'a [Word],
+        profile: Profile,
+        client: usize,
+    ) -> Self {
+        let program = Program::default();
+        Self { random, server, keys, profile, client, program, db: 0, watched: BTreeSet::new(), n_values: 0 }
+    }
+
+    pub fn write(mut self, n_operations: usize) -> Program {
+        let run = self.random.below(4);
+        while self.program.intents.len() < n_operations {
+            match self.profile {
+                Profile::Strings => {
+                    let argv = self.string_command();
+                    self.operation(argv);
+                }
+                Profile::Runs => {
+                    let argv = match run {
+                        0 => self.on_many("MSET", true),
+                        1 => self.on_many("MGET", false),
+                        2 => self.on_one("INCR", 0),
+                        _ => self.string_command(),
+                    };
+                    self.operation(argv);
+                    if self.random.chance(4) {
+                        let argv = self.string_command();
+                        self.operation(argv);
+                    }
+                }
+                Profile::Transactions => match self.random.below(6) {
+                    0 | 1 => self.watch(),
+                    2..4 => self.transaction(),
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
+                Profile::Everything => match self.random.below(24) {
+                    0 => self.watch(),
+                    1 | 2 => self.transaction(),
+                    3 => self.whole(),
+                    4 => self.aside(),
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
+            }
+        }
+        self.program
+    }
+
+    fn request(&mut self, argv: Vec<Word>, expect: Expect) {
+        self.program.requests.push(Request { argv, expect });
+    }
+
+    fn operation(&mut self, argv: Vec<Word>) {
+        let facts = self.facts_of(&argv);
+        self.intend(Action::Command(argv.clone()), facts);
+        let at = self.program.intents.len() - 1;
+        self.request(argv, Expect::Operation(at));
+    }
+
+    fn intend(&mut self, action: Action, facts: Facts) {
+        self.program.intents.push(Intent { db: self.db, action, facts });
+    }
+
+    fn key(&mut self) -> Word {
+        self.random.pick(self.keys).clone()
+    }
+
+    /// Mostly a value that no other operation writes; sometimes a number.
+    fn value(&mut self) -> Word {
+        self.n_values += 1;
+        match self.random.below(4) {
+            0 => self.random.below(9).to_string().into_bytes(),
+            1 => format!("{}.{}.{}", self.client, self.n_values, "long".repeat(30)).into_bytes(),
+            _ => format!("{}.{}", self.client, self.n_values).into_bytes(),
+        }
+    }
+
+    fn on_one(&mut self, name: &str, n_values: usize) -> Vec<Word> {
+        let mut argv = vec![name.as_bytes().to_vec(), self.key()];
+        for _ in 0..n_values {
+            argv.push(self.value());
+        }
+        argv
+    }
+
+    fn on_many(&mut self, name: &str, with_values: bool) -> Vec<Word> {
+        let mut argv = vec![name.as_bytes().to_vec()];
+        for _ in 0..1 + self.random.below(4) {
+            argv.push(self.key());
+            if with_values {
+                argv.push(self.value());
+            }
+        }
+        argv
+    }
+
+    fn string_command(&mut self) -> Vec<Word> {
+        match self.random.below(12) {
+            0 | 1 => self.on_one("SET", 1),
+            2 | 3 => self.on_one("GET", 0),
+            4 => self.on_one("INCR", 0),
+            5 => self.on_one("APPEND", 1),
+            6 => self.on_one("GETSET", 1),
+            7 | 8 => self.on_many("MSET", true),
+            9 | 10 => self.on_many("MGET", false),
+            _ => self.on_many("MSETNX", true),
+        }
+    }
+
+    fn any_command(&mut self) -> Vec<Word> {
+        if std::env::var("SIM_TEMP").is_ok() { match self.random.below(10) {
+            5 | 6 => {
+                let (key, member) = (self.key(), self.random.below(4).to_string().into_bytes());
+                return vec![b"SADD".to_vec(), key, member, b"m".to_vec()];
+            }
+            7 => return self.on_one("SMEMBERS", 0),
+            8 => return vec![b"SINTERSTORE".to_vec(), self.key(), self.key(), self.key()],
+            _ => return self.string_command(),
+        }}
+        match self.random.below(22) {
+            0 => self.on_many("DEL", false),
+            1 => self.on_many("EXISTS", false),
+            2 | 3 => vec![b"RENAME".to_vec(), self.key(), self.key()],
+            4 => vec![b"COPY".to_vec(), self.key(), self.key()],
+            5 | 6 => {
+                let (key, member) = (self.key(), self.random.below(4).to_string().into_bytes());
+                vec![b"SADD".to_vec(), key, member, b"m".to_vec()]
+            }
+            7 => self.on_one("SMEMBERS", 0),
+            8 => vec![b"SINTERSTORE".to_vec(), self.key(), self.key(), self.key()],
+            9 => vec![b"PING".to_vec()],
+            _ => self.string_command(),
+        }
+    }
+
+    fn whole(&mut self) {
+        let argv = match self.random.below(3) {
+            0 => vec![b"FLUSHALL".to_vec()],
+            _ => vec![b"SWAPDB".to_vec(), b"0".to_vec(), b"1".to_vec()],
+        };
+        self.operation(argv);
+    }
+
+    /// What stands beside the operations: another database, a count.
+    fn aside(&mut self) {
+        if self.random.chance(2) {
+            self.request(vec![b"DBSIZE".to_vec()], Expect::Count);
+        } else {
+            self.db = self.random.below(crate::model::N_DATABASES);
+            self.request(vec![b"SELECT".to_vec(), self.db.to_string().into_bytes()], Expect::Ok);
+        }
+    }
+
+    fn watch(&mut self) {
+        if self.random.chance(5) {
+            self.operation(vec![b"UNWATCH".to_vec()]);
+            self.watched.clear();
+            return;
+        }
+        let mut argv = vec![b"WATCH".to_vec()];
+        for _ in 0..1 + self.random.below(2) {
+            argv.push(self.key());
+        }
+        self.watched.extend(argv[1..].iter().cloned());
+        self.operation(argv);
+    }
+
+    fn transaction(&mut self) {
+        self.request(vec![b"MULTI".to_vec()], Expect::Ok);
+        let mut queue = Vec::new();
+        for _ in 0..self.random.below(4) {
+            queue.push(self.any_command());
+        }
+        if self.random.chance(6) {
+            queue.push(vec![self.random.pick(&[&b"DBSIZE"[..], b"FLUSHALL"]).to_vec()]);
+        }
+        for argv in &queue {
+            self.request(argv.clone(), Expect::Queued);
+        }
+        let mut facts = self.facts_of(&[b"EXEC".to_vec()]);
+        facts.keys = std::mem::take(&mut self.watched);
+        let all = self.all_shards();
+        for argv in &queue {
+            let queued = self.facts_of(argv);
+            facts.keys.extend(queued.keys);
+            if queued.mask == all && queued.is_lend {
+                facts.mask = all;
+            }
+        }
+        for key in &facts.keys {
+            facts.mask |= 1 << self.server.shard_of(key).0;
+        }
+        facts.is_write = true;
+        facts.is_lend = true;
+        self.intend(Action::Transaction(queue), facts);
+        let at = self.program.intents.len() - 1;
+        self.request(vec![b"EXEC".to_vec()], Expect::Operation(at));
+    }
+
+    fn all_shards(&self) -> u64 {
+        (1 << self.server.n_shards) - 1
+    }
+
+    fn facts_of(&self, argv: &[Word]) -> Facts {
+        let name = String::from_utf8(argv[0].to_ascii_lowercase()).expect("names are ASCII");
+        let command = TABLE.full_name(name.as_bytes()).expect("programs use commands of the table").command;
+        let keys: BTreeSet<Word> = match name.as_str() {
+            "mset" | "msetnx" => argv[1..].iter().step_by(2).cloned().collect(),
+            "set" | "append" | "getset" | "sadd" => [argv[1].clone()].into(),
+            "ping" | "swapdb" | "select" => BTreeSet::new(),
+            _ => argv[1..].iter().cloned().collect(),
+        };
+        let mut mask = keys.iter().fold(0u64, |mask, key| mask | 1 << self.server.shard_of(key).0);
+        let is_whole = matches!(name.as_str(), "flushall" | "swapdb" | "dbsize");
+        if is_whole {
+            mask = self.all_shards();
+        }
+        let is_lend = mask.count_ones() > 1 && name != "watch";
+        Facts { is_write: command.is_write(), is_lend, name, keys, mask }
+    }
+}
+
+impl Facts {
+    /// Whether `self`, sent earlier by the same client, comes before `later` (the rule stands in `simulation.rs`).
+    pub fn comes_before(&self, later: &Facts) -> bool {
+        let is_watching = |facts: &Facts| matches!(facts.name.as_str(), "watch" | "unwatch" | "exec");
+        if is_watching(self) && is_watching(later) {
+            return true;
+        }
+        if self.name == "ping" || later.name == "ping" {
+            return false;
+        }
+        let is_same = self.name == later.name;
+        if self.mask & later.mask != 0 {
+            let may_pass = is_same
+                && self.is_lend
+                && later.is_lend
+                && (!self.is_write || self.keys.is_disjoint(&later.keys))
+                && self.name != "exec";
+            return !may_pass;
+        }
+        !is_same && (self.is_lend || (self.is_write && later.is_write))
+    }
+}
