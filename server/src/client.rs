@@ -363,9 +363,19 @@ impl Clients {
         self.len
     }
 
-    /// Memory of the connections and their buffers.
-    pub fn bytes(&self) -> usize {
-        self.iter().map(|client| client.buffer_bytes() + size_of::<Client>()).sum()
+    /// Whether the client of this id is being run, out of its place.
+    pub fn is_out(&self, id: ClientId) -> bool {
+        self.places.get(id.slot()).is_some_and(|place| place.generation == id.generation() && place.client.is_none())
+    }
+
+    /// The connections of the worker that owns `shard`: none if that shard is here on loan, for its worker's connections are not.
+    pub fn of_owner(&self, shard: ShardId) -> impl Iterator<Item = &Client> {
+        self.iter().filter(move |client| client.id.worker() == shard)
+    }
+
+    /// Memory of the connections of `shard`'s owner, and their buffers.
+    pub fn bytes(&self, shard: ShardId) -> usize {
+        self.of_owner(shard).map(|client| client.buffer_bytes() + size_of::<Client>()).sum()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -20,6 +20,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 
+use crate::alloc::Purging;
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
 use crate::dispatch::Node;
 use crate::listener::Listeners;
@@ -90,6 +91,8 @@ pub struct Worker {
     next_tick: Instant,
     next_second: Instant,
     trace: TurnTrace,
+    /// Worker 0 decides when freed pages go back to the system.
+    purging: Option<Purging>,
     has_expired_more: bool,
 }
 
@@ -107,6 +110,7 @@ pub struct WorkerParts {
 impl Worker {
     pub fn new(parts: WorkerParts) -> Self {
         let now = Instant::now();
+        let purging = (parts.node.id.0 == 0).then(Purging::new);
         Self {
             poll: parts.poll,
             node: parts.node,
@@ -124,6 +128,7 @@ impl Worker {
             next_tick: now,
             next_second: now,
             trace: TurnTrace::default(),
+            purging,
             has_expired_more: false,
         }
     }
@@ -536,7 +541,10 @@ impl Worker {
                 self.node.run_job_slice();
                 is_busy = true;
             }
-            is_busy |= self.node.shard.free_slice(SLICE);
+            if self.node.shard.has_garbage() {
+                is_busy |= self.node.shard.free_slice(SLICE);
+                self.tick_purging();
+            }
             if self.has_expired_more {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;
@@ -554,9 +562,16 @@ impl Worker {
         if self.server.is_expiring_actively.load(Ordering::Relaxed) {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
+        self.tick_purging();
         if now >= self.next_second {
             self.next_second = now + Duration::from_secs(1);
             self.each_second();
+        }
+    }
+
+    fn tick_purging(&mut self) {
+        if let Some(purging) = &mut self.purging {
+            purging.tick(crate::alloc::used_memory());
         }
     }
 

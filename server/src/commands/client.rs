@@ -2,6 +2,9 @@
 //!
 //! LIST and KILL look at every worker's connections: each worker answers for its own, the parts are joined. The others concern
 //! the connection that asks, or (PAUSE) the server as a whole.
+//!
+//! Departure: inside EXEC, LIST and KILL see the connections of the worker that runs it and no others, as shards can be lent for a
+//! transaction and sockets cannot.
 
 use std::sync::atomic::Ordering;
 
@@ -71,10 +74,10 @@ fn client_info(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
 fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let mut text = Vec::new();
     match args.len() {
-        2 => ctx.clients.iter().for_each(|client| describe(client, ctx.now_ms, &mut text)),
+        2 => ctx.clients.of_owner(ctx.shard.id).for_each(|client| describe(client, ctx.now_ms, &mut text)),
         4 if is_word(args.get(2), "TYPE") => {
             if client_type(args.get(3))? == ClientType::Normal {
-                ctx.clients.iter().for_each(|client| describe(client, ctx.now_ms, &mut text));
+                ctx.clients.of_owner(ctx.shard.id).for_each(|client| describe(client, ctx.now_ms, &mut text));
             }
         }
         n if n > 3 && is_word(args.get(2), "ID") => {
@@ -84,7 +87,8 @@ fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
             }
             ids.sort_unstable();
             let is_asked = |client: &&Client| ids.binary_search(&(client.number as i64)).is_ok();
-            ctx.clients.iter().filter(is_asked).for_each(|client| describe(client, ctx.now_ms, &mut text));
+            let found = ctx.clients.of_owner(ctx.shard.id).filter(is_asked);
+            found.for_each(|client| describe(client, ctx.now_ms, &mut text));
         }
         _ => return Err(CommandError::Syntax),
     }
@@ -236,7 +240,8 @@ fn client_kill(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let filter = KillFilter::parse(args)?;
     let (caller, now_ms) = (ctx.caller.client, ctx.now_ms);
     let mut killed = Vec::new();
-    for client in ctx.clients.iter_mut() {
+    let own = ctx.shard.id;
+    for client in ctx.clients.iter_mut().filter(|client| client.id.worker() == own) {
         let is_caller = client.id == caller;
         if client.closing == Closing::Now || (is_caller && filter.skips_me) || !filter.means(client, now_ms) {
             continue;

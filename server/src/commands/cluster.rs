@@ -1,4 +1,4 @@
-//! CLUSTER, READONLY and READWRITE, as a Redis outside a cluster answers them: with one fixed error.
+//! CLUSTER, ASKING, READONLY and READWRITE, as a Redis outside a cluster answers them: with one fixed error.
 //!
 //! HELP answers the error as well: Redis 8.2.3 looks at the mode first.
 

@@ -49,7 +49,7 @@ fn command_info(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// DEBUG's words are rows here and arguments of one command in Redis.
-fn is_hidden(row: &Row) -> bool {
+pub fn is_hidden(row: &Row) -> bool {
     let container = row.command.name.split_once('|').and_then(|(name, _)| TABLE.top(name.as_bytes()));
     container.is_some_and(|row| matches!(row.command.handler, Handler::Words))
 }

@@ -187,6 +187,9 @@ fn turns(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// Redis's own cut of pi.
+const NEARLY_PI: f64 = 3141.0 / 1000.0;
+
 /// DEBUG PROTOCOL type
 fn protocol(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     expect_args(args, 3)?;
@@ -194,7 +197,7 @@ fn protocol(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     match args.get(2).to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
-        b"double" => reply.double(3.141),
+        b"double" => reply.double(NEARLY_PI),
         b"bignum" => reply.big_number(b"1234567999999999999999999999999999999"),
         b"null" => reply.null(),
         b"array" => {

@@ -9,10 +9,10 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{TABLE, part_integers};
+use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
-use crate::command::{Conn, Ctx};
+use crate::command::{Conn, Ctx, Handler};
 use crate::command_stats::CommandCounts;
 use crate::config::Config;
 use crate::error::Outcome;
@@ -86,8 +86,8 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let stats = ctx.shard.stats;
     let (watched_keys, watching_clients) = ctx.shard.n_watched();
     let table_bytes: usize = ctx.shard.keyspaces().iter().map(|keyspace| keyspace.table_bytes()).sum();
-    let max_input = ctx.clients.iter().map(|client| client.query.len()).max().unwrap_or(0);
-    let max_output = ctx.clients.iter().map(|client| client.unsent()).max().unwrap_or(0);
+    let max_input = ctx.clients.of_owner(ctx.shard.id).map(|client| client.query.len()).max().unwrap_or(0);
+    let max_output = ctx.clients.of_owner(ctx.shard.id).map(|client| client.unsent()).max().unwrap_or(0);
     // In the order of `Part`.
     let numbers = [
         stats.keyspace_hits,
@@ -96,7 +96,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         stats.evicted_keys,
         stats.dirty,
         table_bytes as u64,
-        ctx.clients.bytes() as u64,
+        ctx.clients.bytes(ctx.shard.id) as u64,
         watched_keys as u64,
         watching_clients as u64,
         max_input as u64,
@@ -467,9 +467,14 @@ fn modules(_facts: &Facts<'_>, out: &mut String) {
 }
 
 fn commandstats(facts: &Facts<'_>, out: &mut String) {
-    for row in TABLE.rows() {
+    for row in TABLE.rows().iter().filter(|row| !command_info::is_hidden(row)) {
         let mut sum = CommandCounts::default();
-        facts.server.command_stats.iter().for_each(|stats| sum.add(stats.counts(row.id)));
+        let mut add = |id| facts.server.command_stats.iter().for_each(|stats| sum.add(stats.counts(id)));
+        add(row.id);
+        if matches!(row.command.handler, Handler::Words) {
+            // To clients, the words are arguments.
+            row.subcommands.iter().for_each(|(_, id)| add(*id));
+        }
         if sum.calls + sum.rejected + sum.failed == 0 {
             continue;
         }

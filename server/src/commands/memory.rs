@@ -43,7 +43,7 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn memory_stats(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let keyspaces = ctx.shard.keyspaces();
     ctx.reply.array(1 + 2 * keyspaces.len());
-    ctx.reply.integer(ctx.clients.bytes() as i64);
+    ctx.reply.integer(ctx.clients.bytes(ctx.shard.id) as i64);
     for keyspace in keyspaces {
         ctx.reply.integer(keyspace.len() as i64);
         ctx.reply.integer(keyspace.table_bytes() as i64);

@@ -32,6 +32,7 @@ pub const COMMANDS: &[Command] = &[
     ]),
     row("readonly", 1, Handler::Conn(cluster::cluster_disabled), "Lets a cluster replica answer reads").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("readwrite", 1, Handler::Conn(cluster::cluster_disabled), "Ends READONLY").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("asking", 1, Handler::Conn(cluster::cluster_disabled), "Lets the next request touch a slot that is moving in").flags(Flags::FAST).acl(Acl::CONNECTION),
     row("cluster", -2, Handler::Container, "Answers as a server outside a cluster").subcommands(cluster::SUBCOMMANDS),
 ];
 
@@ -74,7 +75,7 @@ fn flush(ctx: &mut Ctx<'_>, db: DbIndex) {
     if ctx.shard.keyspace(db).is_empty() {
         return;
     }
-    ctx.shard.touch_database(Some(db), |shard, db, key| exists(shard, db, key));
+    ctx.shard.touch_database(Some(db), exists);
     withdraw_vectors(ctx, db);
     ctx.shard.stats.dirty += ctx.shard.keyspace(db).len() as u64;
     ctx.shard.flush(db);

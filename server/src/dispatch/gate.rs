@@ -95,7 +95,16 @@ impl Node {
         Verdict::Answered
     }
 
-    fn turn_away(&mut self, client: &mut Client, row: &Row, error: CommandError) -> Verdict {
+    /// Refuses the request. If that is EXEC itself, its transaction ends with it.
+    fn turn_away(&mut self, client: &mut Client, row: &Row, mut error: CommandError) -> Verdict {
+        if matches!(row.command.handler, Handler::Flow(Flow::Exec)) {
+            client.multi = None;
+            self.forget_watches(client);
+            let text = error.wire();
+            let reason = text.strip_prefix(b"ERR ").unwrap_or(&text);
+            let front = b"EXECABORT Transaction discarded because of: " as &[u8];
+            error = CommandError::Bytes([front, reason].concat());
+        }
         self.reject(client, Some(row), error);
         Verdict::Answered
     }

@@ -52,16 +52,8 @@ impl Node {
         }
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
-        // The handler may look at all connections, this one too: it goes back to its place meanwhile.
-        let client_id = client.id;
-        let placeholder = Box::new(Client::new(client_id, 0, 0));
-        let real = std::mem::replace(client, placeholder);
-        self.clients.put_back(real);
         let mut out = Vec::new();
-        let job = self.run_part(handler, caller, proto, &mut out, args);
-        if let Some(real) = self.clients.take(client_id) {
-            *client = real;
-        }
+        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
                 let to = ReplyTo::Gather { id };
@@ -70,6 +62,26 @@ impl Node {
             None => self.note_part(id, self.id, &out),
         }
         Step::Done
+    }
+
+    /// Runs with the client back in its place: the handler may look at all connections, this one too.
+    pub(super) fn with_client_in_place<R>(
+        &mut self,
+        client: &mut Box<Client>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let id = client.id;
+        if !self.clients.is_out(id) {
+            // It is gone, and what it had in flight completes without it.
+            return run(self);
+        }
+        let real = std::mem::replace(client, Box::new(Client::new(id, 0, 0)));
+        self.clients.put_back(real);
+        let result = run(self);
+        if let Some(real) = self.clients.take(id) {
+            *client = real;
+        }
+        result
     }
 
     /// `Some` if a request that touches the shards in `mask` has to wait.
@@ -149,15 +161,8 @@ impl Node {
     fn split_alone(&mut self, client: &mut Box<Client>, args: Args<'_>, handler: ShardHandler, merge: Merge) {
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
-        let client_id = client.id;
-        let placeholder = Box::new(Client::new(client_id, 0, 0));
-        let real = std::mem::replace(client, placeholder);
-        self.clients.put_back(real);
         let mut out = Vec::new();
-        let job = self.run_part(handler, caller, proto, &mut out, args);
-        if let Some(real) = self.clients.take(client_id) {
-            *client = real;
-        }
+        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         if let Some(job) = job {
             self.start_job(client, job, caller, proto);
             return;

@@ -32,7 +32,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
-use crate::command::{AnyHandler, Caller, CommandId, Conn, ConnHandler, Ctx, Handler, Job, ShardHandler};
+use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
 use crate::commands::{Found, KeyShape, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
@@ -524,6 +524,11 @@ impl Node {
             return Step::Parked;
         }
         match row.command.handler {
+            Handler::Conn(_) | Handler::Flow(Flow::Reset) if client.n_lends > 0 && is_exec(client.lend_command) => {
+                // A transaction in flight may hold commands that change the connection, too.
+                client.parked = Parked::Order;
+                Step::Parked
+            }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
                 Step::Done
@@ -1223,6 +1228,10 @@ enum WaveEnd {
 
 /// What a client sees of a bug.
 pub const INTERNAL_ERROR: &str = "ERR internal error, the connection is closed; see the server's log";
+
+fn is_exec(command: Option<&Command>) -> bool {
+    command.is_some_and(|command| matches!(command.handler, Handler::Flow(Flow::Exec)))
+}
 
 /// The row behind a message's command number.
 fn row_of(id: u16) -> &'static Row {

@@ -65,7 +65,10 @@ impl Node {
                 self.forget_watches(client);
                 client.db = DbIndex(0);
                 client.proto = skerry_resp::reply::Proto::Resp2;
-                client.reply_mode = ReplyMode::On;
+                if client.reply_mode != ReplyMode::Skip {
+                    // After CLIENT REPLY SKIP, RESET is the request whose reply is left out.
+                    client.reply_mode = ReplyMode::On;
+                }
                 client.is_no_evict = false;
                 client.is_no_touch = false;
                 client.name.clear();
@@ -76,7 +79,7 @@ impl Node {
         Step::Done
     }
 
-    fn forget_watches(&mut self, client: &mut Client) {
+    pub(super) fn forget_watches(&mut self, client: &mut Client) {
         let mask = std::mem::take(&mut client.watch_mask);
         client.watched.clear();
         if mask != 0 {
@@ -343,8 +346,10 @@ impl Node {
                 let mut parts = Vec::new();
                 for shard in 0..self.n_shards() {
                     let mut part = Vec::new();
-                    self.with_shard(ShardId(shard as u8), others, |node| {
-                        node.shard_into(handler, caller, part_proto, &mut part, args);
+                    self.with_client_in_place(client, |node| {
+                        node.with_shard(ShardId(shard as u8), others, |node| {
+                            node.shard_into(handler, caller, part_proto, &mut part, args);
+                        });
                     });
                     parts.push(part);
                 }
