@@ -5,10 +5,11 @@
 //!   any worker:  lookup ─► live? ─► search on the shared graph, pinned by this thread's epoch participant
 //! ```
 //!
-//! The owner alone writes. It publishes a set before it answers a request about it, and the keyspace withdraws the handle
-//! before the entry moves, goes, is lent or changes its deadline; a worker that finds no live handle asks the owner, which
-//! publishes again. Each publication has a number, and a name counts only while the handle has the number it was published with:
-//! a set that was renamed is not found by its old name. The directory holds weak references: it keeps no deleted set in memory.
+//! The owner alone writes. It publishes a set before it answers a request about it, and the keyspace withdraws the
+//! handle before the entry moves, goes, is lent or changes its deadline; a worker that finds no live handle asks the
+//! owner, which publishes again. Each publication has a number, and a name counts only while the handle has the number
+//! it was published with: a set that was renamed is not found by its old name. The directory holds weak references: it
+//! keeps no deleted set in memory.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};

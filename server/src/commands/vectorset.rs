@@ -1,10 +1,11 @@
 //! Vector set commands (<https://redis.io/docs/latest/commands/?group=module>), float32 sets (NOQUANT) so far.
 //!
-//! VADD, VREM and VSETATTR run at the owner, the only one who writes. The others run on the worker that received them, on the
-//! published set, while the owner goes on writing: a handler pins the thread's epoch once, and what it borrows lives as long.
+//! VADD, VREM and VSETATTR run at the owner, the only one who writes. The others run on the worker that received
+//! them, on the published set, while the owner goes on writing: a handler pins the thread's epoch once, and what it
+//! borrows lives as long.
 //!
 //! Departures from Redis:
-//! 1. A vector with a component that is no finite float32 is refused as an invalid specification, in VADD and in VSIM.
+//! 1. A vector with a component that is no finite float32 is refused as an invalid specification.
 //! 2. An empty SETATTR on a new element gives it no attribute.
 //! 3. Q8, BIN, REDUCE and FILTER are refused: they are not built yet.
 //!
@@ -178,7 +179,7 @@ impl<'a> Addition<'a> {
         Ok(())
     }
 
-    /// Whether it fits an existing set. What is not said means the default, and the default has to fit as well.
+    /// Whether it fits an existing set. What is not said means the default, which has to fit as well.
     fn check_against(&self, params: Params) -> Outcome {
         if self.quantization != Quantization::None {
             return Err(CommandError::text("ERR asked quantization mismatch with existing vector set"));
@@ -506,7 +507,7 @@ fn vgetattr(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The set that a reading command has found; a hit or a miss. A set without elements is one that is being deleted.
+/// The set that a reading command has found; a hit or a miss. A set without elements is being deleted.
 fn present<'a>(ctx: &mut Ctx<'_>, found: Found<'a>) -> Result<Option<&'a VectorHandle>, CommandError> {
     let handle = found?.filter(|handle| !handle.set.is_empty());
     match handle {
