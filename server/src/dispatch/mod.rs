@@ -978,7 +978,7 @@ impl Node {
                 let is_direct = client.pending.is_empty();
                 let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
                 let out = if is_direct { &mut client.out } else { &mut client.held };
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
                 if !is_direct {
                     client.pending.push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
                 }
@@ -999,25 +999,27 @@ impl Node {
 
     /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.
     fn any_at_owner(&mut self, handler: AnyHandler, caller: Caller, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+        if args.len() < 2 {
+            // The handler tells the error.
+            self.any_into(Ok(None), handler, caller, proto, out, args);
+            return;
+        }
         let key = Key { bytes: args.get(1), hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))) };
         match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
-            Ok(None) => self.any_into(None, handler, caller, proto, out, args),
+            Ok(None) => self.any_into(Ok(None), handler, caller, proto, out, args),
             Ok(Some((handle, expire_at_ms))) => {
                 if self.n_shards() > 1 {
                     self.server.vectors.publish(caller.db, args.get(1), &handle, expire_at_ms);
                 }
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
             }
-            Err(error) => {
-                Reply::new(out, proto).error(error.wire());
-                self.note_failure(&error);
-            }
+            Err(error) => self.any_into(Err(error), handler, caller, proto, out, args),
         }
     }
 
     fn any_into(
         &mut self,
-        set: Option<&crate::vector::VectorHandle>,
+        set: Result<Option<&crate::vector::VectorHandle>, CommandError>,
         handler: AnyHandler,
         caller: Caller,
         proto: Proto,
