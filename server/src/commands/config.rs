@@ -52,7 +52,8 @@ fn config_set(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         listeners = listen(config, &next)?;
         Ok(next)
     };
-    let new = conn.server.change_config(change).map_err(|error: ConfigError| CommandError::Bytes(error.text()))?;
+    let new =
+        conn.server.change_config(change).map_err(|error: ConfigError| CommandError::Bytes(error.text()))?;
     if listeners.is_some() {
         *conn.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner) = listeners;
     }
@@ -61,10 +62,11 @@ fn config_set(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The sockets of another port. Another `bind` would have to close the present sockets first, and a failure would leave none:
-/// it is refused, with the error that Redis has for addresses that cannot be bound.
+/// The sockets of another port. Another `bind` would have to close the present sockets first, and a failure
+/// would leave none: it is refused, with the error that Redis has for addresses that cannot be bound.
 fn listen(old: &Config, new: &Config) -> Result<Option<Vec<TcpListener>>, ConfigError> {
-    let refused = |name: &str, fault: &'static str| ConfigError::Refused { name: name.into(), fault: fault.into() };
+    let refused =
+        |name: &str, fault: &'static str| ConfigError::Refused { name: name.into(), fault: fault.into() };
     if old.bind.0 != new.bind.0 {
         return Err(refused("bind", "Failed to bind to specified addresses."));
     }
