@@ -64,6 +64,11 @@ impl<'a> Args<'a> {
         ranges.iter().map(move |range| &text[range.start as usize..range.end as usize])
     }
 
+    /// The arguments from `index` on as a request of their own.
+    pub fn tail(&self, index: usize) -> Args<'a> {
+        Args::new(self.text, &self.ranges[index..])
+    }
+
     pub fn ranges(&self) -> &'a [ArgRange] {
         self.ranges
     }

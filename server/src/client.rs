@@ -155,7 +155,7 @@ pub struct Client {
     pub pending: VecDeque<Slot>,
     /// Sequence number of `pending[0]`.
     pub front: u32,
-    /// Unanswered writes on other shards, all by `write_command`, to the shards in `write_mask`.
+    /// Unanswered writes on other shards, all by `write_command` (`None`: by several), to the shards in `write_mask`.
     pub n_unanswered_writes: u32,
     pub write_command: Option<&'static Command>,
     pub write_mask: u64,
@@ -302,6 +302,8 @@ pub struct Clients {
     places: Vec<Place>,
     free: Vec<usize>,
     len: usize,
+    /// Connections whose `closing` somebody else has set (CLIENT KILL), for the worker to see to.
+    pub to_close: Vec<ClientId>,
 }
 
 #[derive(Default)]
@@ -359,6 +361,21 @@ impl Clients {
 
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the client of this id is being run, out of its place.
+    pub fn is_out(&self, id: ClientId) -> bool {
+        self.places.get(id.slot()).is_some_and(|place| place.generation == id.generation() && place.client.is_none())
+    }
+
+    /// The connections of the worker that owns `shard`: none if that shard is here on loan, for its worker's connections are not.
+    pub fn of_owner(&self, shard: ShardId) -> impl Iterator<Item = &Client> {
+        self.iter().filter(move |client| client.id.worker() == shard)
+    }
+
+    /// Memory of the connections of `shard`'s owner, and their buffers.
+    pub fn bytes(&self, shard: ShardId) -> usize {
+        self.of_owner(shard).map(|client| client.buffer_bytes() + size_of::<Client>()).sum()
     }
 
     pub fn is_empty(&self) -> bool {

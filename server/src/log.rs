@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::config::LogLevel;
 
 /// Redis's levels and the mark of each in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,8 +18,20 @@ pub enum Level {
     Nothing,
 }
 
+impl From<LogLevel> for Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Debug => Level::Debug,
+            LogLevel::Verbose => Level::Verbose,
+            LogLevel::Notice => Level::Notice,
+            LogLevel::Warning => Level::Warning,
+            LogLevel::Nothing => Level::Nothing,
+        }
+    }
+}
+
 struct Sink {
-    level: Level,
+    level: AtomicU8,
     file: Option<Mutex<File>>,
 }
 
@@ -29,8 +44,15 @@ pub fn open(level: Level, path: &str) -> std::io::Result<()> {
         path => Some(Mutex::new(File::options().create(true).append(true).open(path)?)),
     };
     // A second call (tests) keeps the first sink.
-    let _ = SINK.set(Sink { level, file });
+    let _ = SINK.set(Sink { level: AtomicU8::new(level as u8), file });
     Ok(())
+}
+
+/// Changes the level (CONFIG SET loglevel).
+pub fn set_level(level: Level) {
+    if let Some(sink) = SINK.get() {
+        sink.level.store(level as u8, Ordering::Relaxed);
+    }
 }
 
 pub fn debug(text: &str) {
@@ -51,7 +73,7 @@ pub fn warning(text: &str) {
 
 fn write(level: Level, text: &str) {
     let sink = SINK.get();
-    if sink.is_some_and(|sink| level < sink.level) {
+    if sink.is_some_and(|sink| (level as u8) < sink.level.load(Ordering::Relaxed)) {
         return;
     }
     let mark = match level {

@@ -5,6 +5,10 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mio::net::TcpListener;
+
+use crate::command_stats::CommandStats;
+use crate::commands::TABLE;
 use crate::config::Config;
 use crate::keyspace::HashSeed;
 use crate::shard::ShardId;
@@ -18,7 +22,6 @@ pub const SKERRY_VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Default)]
 #[repr(align(128))]
 pub struct WorkerStats {
-    pub commands: AtomicU64,
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
     pub clients: AtomicU64,
@@ -27,6 +30,17 @@ pub struct WorkerStats {
     pub lends: AtomicU64,
     pub lend_retries: AtomicU64,
     pub messages_sent: AtomicU64,
+    /// Reads and writes of client sockets.
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    /// Of the last second.
+    pub commands_per_s: AtomicU64,
+    pub bytes_in_per_s: AtomicU64,
+    pub bytes_out_per_s: AtomicU64,
+    /// The counters when the rates were last taken.
+    last_commands: AtomicU64,
+    last_bytes_in: AtomicU64,
+    last_bytes_out: AtomicU64,
 }
 
 impl WorkerStats {
@@ -34,6 +48,35 @@ impl WorkerStats {
     #[inline]
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Called by the worker once a second. A reset in between makes a rate of zero, not a huge one.
+    pub fn take_rates(&self, commands: u64) {
+        let rate = |now: u64, last: &AtomicU64, rate: &AtomicU64| {
+            rate.store(now.saturating_sub(last.load(Ordering::Relaxed)), Ordering::Relaxed);
+            last.store(now, Ordering::Relaxed);
+        };
+        rate(commands, &self.last_commands, &self.commands_per_s);
+        rate(self.bytes_in.load(Ordering::Relaxed), &self.last_bytes_in, &self.bytes_in_per_s);
+        rate(self.bytes_out.load(Ordering::Relaxed), &self.last_bytes_out, &self.bytes_out_per_s);
+    }
+
+    /// CONFIG RESETSTAT: all counters but the number of clients and the rates.
+    fn reset(&self) {
+        let counters = [
+            &self.bytes_in,
+            &self.bytes_out,
+            &self.error_replies,
+            &self.panics,
+            &self.lends,
+            &self.lend_retries,
+            &self.messages_sent,
+            &self.reads,
+            &self.writes,
+        ];
+        for counter in counters {
+            counter.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -53,12 +96,18 @@ pub struct Server {
     pub connections_received: AtomicU64,
     pub connections_rejected: AtomicU64,
     pub workers: Vec<WorkerStats>,
+    /// Counters per command, of each worker.
+    pub command_stats: Vec<Arc<CommandStats>>,
+    /// Used memory when the server was made.
+    pub startup_memory: u64,
     /// Turn times of each worker, while `turn-trace` is on.
     pub turns: Vec<Mutex<TurnTimes>>,
     pub is_stopping: AtomicBool,
     /// CLIENT PAUSE: until when, and whether only writes wait.
     pub pause_until_ms: AtomicI64,
     pub pause_writes_only: AtomicBool,
+    /// TCP sockets to listen on instead of the present ones, for the worker that listens (CONFIG SET port).
+    pub new_listeners: Mutex<Option<Vec<TcpListener>>>,
     /// The active expire cycle is on (DEBUG SET-ACTIVE-EXPIRE).
     pub is_expiring_actively: AtomicBool,
     /// The greatest used memory seen.
@@ -84,10 +133,13 @@ impl Server {
             connections_received: AtomicU64::new(0),
             connections_rejected: AtomicU64::new(0),
             workers: (0..n_shards).map(|_| WorkerStats::default()).collect(),
+            command_stats: (0..n_shards).map(|_| Arc::new(CommandStats::new(TABLE.rows().len()))).collect(),
+            startup_memory: crate::alloc::used_memory() as u64,
             turns: (0..n_shards).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
+            new_listeners: Mutex::default(),
             is_expiring_actively: AtomicBool::new(true),
             peak_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
@@ -106,6 +158,28 @@ impl Server {
         *config = changed.clone();
         self.config_generation.fetch_add(1, Ordering::Release);
         Ok(changed)
+    }
+
+    /// Makes every worker look at the configuration and the pause again.
+    pub fn touch_config(&self) {
+        self.config_generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// CONFIG RESETSTAT on one worker, by itself.
+    pub fn reset_stats(&self, worker: ShardId) {
+        let worker = usize::from(worker.0);
+        self.workers[worker].reset();
+        self.command_stats[worker].reset();
+        if worker == 0 {
+            self.connections_received.store(0, Ordering::Relaxed);
+            self.connections_rejected.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes the memory used now; the greatest ever.
+    pub fn note_peak_memory(&self) -> u64 {
+        let used = crate::alloc::used_memory() as u64;
+        used.max(self.peak_memory.fetch_max(used, Ordering::Relaxed))
     }
 
     #[inline]

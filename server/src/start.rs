@@ -12,11 +12,11 @@ use mio::{Poll, Waker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::{LogLevel, Startup};
+use crate::config::Startup;
 use crate::dispatch::Node;
 use crate::door::Door;
 use crate::listener::Listeners;
-use crate::log::{self, Level};
+use crate::log;
 use crate::mesh;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
 use crate::shard::ShardId;
@@ -28,14 +28,7 @@ pub const MAX_THREADS: usize = 64;
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
 pub fn run(startup: Startup) -> Result<(), String> {
     let Startup { config, config_file, notes } = startup;
-    let level = match config.loglevel {
-        LogLevel::Debug => Level::Debug,
-        LogLevel::Verbose => Level::Verbose,
-        LogLevel::Notice => Level::Notice,
-        LogLevel::Warning => Level::Warning,
-        LogLevel::Nothing => Level::Nothing,
-    };
-    log::open(level, &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
+    log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
     let dir = &config.dir.0;
     if !dir.as_os_str().is_empty() {
         std::env::set_current_dir(dir).map_err(|error| format!("Can't chdir to '{}': {error}", dir.display()))?;

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,6 +20,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 
+use crate::alloc::Purging;
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
 use crate::dispatch::Node;
 use crate::listener::Listeners;
@@ -90,6 +91,8 @@ pub struct Worker {
     next_tick: Instant,
     next_second: Instant,
     trace: TurnTrace,
+    /// Worker 0 decides when freed pages go back to the system.
+    purging: Option<Purging>,
     has_expired_more: bool,
 }
 
@@ -107,6 +110,7 @@ pub struct WorkerParts {
 impl Worker {
     pub fn new(parts: WorkerParts) -> Self {
         let now = Instant::now();
+        let purging = (parts.node.id.0 == 0).then(Purging::new);
         Self {
             poll: parts.poll,
             node: parts.node,
@@ -124,6 +128,7 @@ impl Worker {
             next_tick: now,
             next_second: now,
             trace: TurnTrace::default(),
+            purging,
             has_expired_more: false,
         }
     }
@@ -183,6 +188,7 @@ impl Worker {
         self.publish();
         self.take_mail(started);
         self.node.wake_credit_waiters();
+        self.node.note_closing();
         self.write_dirty();
         self.publish();
         self.background();
@@ -253,6 +259,7 @@ impl Worker {
             client.out = self.spare.pop().unwrap_or_default();
         }
         let limit = self.node.config.client_query_buffer_limit as usize;
+        WorkerStats::add(&self.server.workers[usize::from(self.node.id.0)].reads, 1);
         let n = match connection.stream.read(&mut self.buffer) {
             Ok(0) => {
                 self.close(id);
@@ -389,8 +396,9 @@ impl Worker {
                     Ok(n) => {
                         client.out_at += n;
                         client.bytes_out += n as u64;
-                        let bytes_out = &self.server.workers[usize::from(self.node.id.0)].bytes_out;
-                        WorkerStats::add(bytes_out, n as u64);
+                        let stats = &self.server.workers[usize::from(self.node.id.0)];
+                        WorkerStats::add(&stats.bytes_out, n as u64);
+                        WorkerStats::add(&stats.writes, 1);
                         if client.out_at < client.out.len() && n < WRITE_CHUNK {
                             // The socket took a part: it is full now.
                             connection.is_blocked = true;
@@ -533,7 +541,10 @@ impl Worker {
                 self.node.run_job_slice();
                 is_busy = true;
             }
-            is_busy |= self.node.shard.free_slice(SLICE);
+            if self.node.shard.has_garbage() {
+                is_busy |= self.node.shard.free_slice(SLICE);
+                self.tick_purging();
+            }
             if self.has_expired_more {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;
@@ -551,9 +562,21 @@ impl Worker {
         if self.server.is_expiring_actively.load(Ordering::Relaxed) {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
+        if let Some(listeners) = &mut self.listeners
+            && let Some(fresh) = self.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            listeners.replace_tcp(fresh, self.poll.registry(), FIRST_LISTENER);
+        }
+        self.tick_purging();
         if now >= self.next_second {
             self.next_second = now + Duration::from_secs(1);
             self.each_second();
+        }
+    }
+
+    fn tick_purging(&mut self) {
+        if let Some(purging) = &mut self.purging {
+            purging.tick(crate::alloc::used_memory());
         }
     }
 

@@ -24,6 +24,7 @@ impl Node {
             || client.multi.is_some()
             || !client.is_authenticated
             || self.is_paused.is_some()
+            || row.is_protected
             || (self.is_over_memory && row.command.flags.has(Flags::DENYOOM))
     }
 
@@ -32,24 +33,24 @@ impl Node {
     pub(super) fn gate(&mut self, client: &mut Client, row: &'static Row, args: Args<'_>) -> Verdict {
         let command = row.command;
         if !command.accepts(args.len()) {
-            return self.reject(client, CommandError::WrongArity(command.name));
+            return self.turn_away(client, row, CommandError::WrongArity(command.name));
         }
-        if !client.is_authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return self.reject(client, CommandError::NoAuth);
+        if row.is_protected {
+            let origin = crate::commands::config::origin_of(client);
+            if !self.config.enable_debug_command.allows(origin) {
+                return self.turn_away(client, row, DEBUG_NOT_ALLOWED);
+            }
         }
-        if self.is_over_memory && command.flags.has(Flags::DENYOOM) {
-            return self.reject(client, CommandError::OutOfMemory);
+        // The password may have been taken away since the client came.
+        let needs_auth = !client.is_authenticated && !self.config.requirepass.is_empty();
+        if needs_auth && !command.flags.has(Flags::NO_AUTH) {
+            return self.turn_away(client, row, CommandError::NoAuth);
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return self.reject(client, CommandError::text("ERR Command not allowed inside a transaction"));
+            return self.turn_away(client, row, CommandError::text("ERR Command not allowed inside a transaction"));
         }
-        // A queued command waits for the end of a pause at EXEC.
-        let is_flow = matches!(
-            command.handler,
-            Handler::Flow(Flow::Multi | Flow::Exec | Flow::Discard | Flow::Watch | Flow::Quit | Flow::Reset)
-        );
-        if client.multi.is_some() && !is_flow {
-            return self.enqueue(client, row, args);
+        if self.is_over_memory && command.flags.has(Flags::DENYOOM) {
+            return self.turn_away(client, row, CommandError::OutOfMemory);
         }
         if let Some(scope) = self.is_paused
             && self.stands_still(client, row, scope)
@@ -57,13 +58,17 @@ impl Node {
             self.paused.push(client.id);
             return Verdict::Parked(Parked::Pause);
         }
+        let is_flow = matches!(
+            command.handler,
+            Handler::Flow(Flow::Multi | Flow::Exec | Flow::Discard | Flow::Watch | Flow::Quit | Flow::Reset)
+        );
+        if client.multi.is_some() && !is_flow {
+            return self.enqueue(client, row, args);
+        }
         Verdict::Run
     }
 
     fn stands_still(&self, client: &Client, row: &Row, scope: PauseScope) -> bool {
-        if row.group == "connection" && !matches!(row.command.name, "ping" | "echo" | "select") {
-            return false;
-        }
         let writes = match row.command.handler {
             Handler::Flow(Flow::Exec) => {
                 client.multi.as_ref().is_some_and(|multi| multi.queue.iter().any(|q| q.command.is_write()))
@@ -90,10 +95,28 @@ impl Node {
         Verdict::Answered
     }
 
-    fn reject(&mut self, client: &mut Client, error: CommandError) -> Verdict {
-        self.refuse(client, error);
+    /// Refuses the request. If that is EXEC itself, its transaction ends with it.
+    fn turn_away(&mut self, client: &mut Client, row: &Row, mut error: CommandError) -> Verdict {
+        if matches!(row.command.handler, Handler::Flow(Flow::Exec)) {
+            client.multi = None;
+            self.forget_watches(client);
+            let text = error.wire();
+            let reason = text.strip_prefix(b"ERR ").unwrap_or(&text);
+            let front = b"EXECABORT Transaction discarded because of: " as &[u8];
+            error = CommandError::Bytes([front, reason].concat());
+        }
+        self.reject(client, Some(row), error);
         Verdict::Answered
     }
+}
+
+const DEBUG_NOT_ALLOWED: CommandError = CommandError::text(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+
+/// Whether a request is a line of HTTP.
+pub(super) fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Copies arguments into one text with their ranges.

@@ -65,7 +65,10 @@ impl Node {
                 self.forget_watches(client);
                 client.db = DbIndex(0);
                 client.proto = skerry_resp::reply::Proto::Resp2;
-                client.reply_mode = ReplyMode::On;
+                if client.reply_mode != ReplyMode::Skip {
+                    // After CLIENT REPLY SKIP, RESET is the request whose reply is left out.
+                    client.reply_mode = ReplyMode::On;
+                }
                 client.is_no_evict = false;
                 client.is_no_touch = false;
                 client.name.clear();
@@ -76,7 +79,7 @@ impl Node {
         Step::Done
     }
 
-    fn forget_watches(&mut self, client: &mut Client) {
+    pub(super) fn forget_watches(&mut self, client: &mut Client) {
         let mask = std::mem::take(&mut client.watch_mask);
         client.watched.clear();
         if mask != 0 {
@@ -93,7 +96,7 @@ impl Node {
         if let Some(step) = self.wait_for_lent(client, row, args, mask, admit) {
             return step;
         }
-        if let Some(step) = self.may_gather(client, row, mask) {
+        if let Some(step) = self.may_gather(client, row, mask, admit) {
             return step;
         }
         client.watch_mask |= mask;
@@ -232,7 +235,7 @@ impl Node {
         let short_of_credit = (0..self.n_shards()).any(|shard| {
             shard != usize::from(self.id.0)
                 && (is_whole || keys.iter().any(|key| usize::from(self.server.shard_of(key).0) == shard))
-                && self.credit[shard] == 0
+                && self.credit[shard] <= 0
         });
         if short_of_credit {
             for shard in 0..self.n_shards() {
@@ -251,7 +254,8 @@ impl Node {
     fn exec_here(&mut self, client: &mut Box<Client>, multi: Multi) {
         client.watched.clear();
         let mask = std::mem::take(&mut client.watch_mask);
-        let is_touched = mask != 0 && self.unwatch_here(client.id);
+        let is_touched = mask != 0 && self.shard.is_touched(client.id, self.now_ms);
+        self.end_watches(client.id, mask);
         let mut out = Vec::new();
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
@@ -303,10 +307,24 @@ impl Node {
         out: &mut Vec<u8>,
     ) {
         let row = TABLE.row(queued.row);
+        client.last_command = Some(queued.command);
+        self.running = row.id;
+        let started = self.stats.begin(row.id);
+        self.run_queued_handler(client, queued, row, others, out);
+        self.stats.end(row.id, started);
+    }
+
+    fn run_queued_handler(
+        &mut self,
+        client: &mut Box<Client>,
+        queued: &Queued,
+        row: &Row,
+        others: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
         let args = queued.args();
         let caller = Caller { client: client.id, db: client.db };
         let proto = client.proto;
-        client.last_command = Some(queued.command);
         match queued.command.handler {
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
@@ -328,8 +346,10 @@ impl Node {
                 let mut parts = Vec::new();
                 for shard in 0..self.n_shards() {
                     let mut part = Vec::new();
-                    self.with_shard(ShardId(shard as u8), others, |node| {
-                        node.shard_into(handler, caller, part_proto, &mut part, args);
+                    self.with_client_in_place(client, |node| {
+                        node.with_shard(ShardId(shard as u8), others, |node| {
+                            node.shard_into(handler, caller, part_proto, &mut part, args);
+                        });
                     });
                     parts.push(part);
                 }

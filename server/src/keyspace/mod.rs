@@ -22,21 +22,18 @@ pub mod entry;
 mod expire;
 pub mod hash;
 mod lazyfree;
-mod limbo;
 pub mod object;
 pub mod table;
 pub mod thin;
 
 pub use entry::{Entry, EntryMut, EntryRef};
 pub use hash::HashSeed;
-pub use limbo::Generation;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
 
 use entry::Payload;
 use expire::{Budget, ExpiryIndex, Node};
 use lazyfree::LazyFree;
-use limbo::Limbo;
 use table::SlotMut;
 
 /// A key and its hash, which is computed once, by whoever parses the request.
@@ -106,17 +103,11 @@ pub struct Keyspace {
     table: Table<Entry>,
     expiry: ExpiryIndex,
     lazyfree: LazyFree,
-    limbo: Limbo,
 }
 
 impl Keyspace {
     pub fn new(seed: HashSeed) -> Keyspace {
-        Keyspace {
-            table: Table::new(seed),
-            expiry: ExpiryIndex::default(),
-            lazyfree: LazyFree::default(),
-            limbo: Limbo::default(),
-        }
+        Keyspace { table: Table::new(seed), expiry: ExpiryIndex::default(), lazyfree: LazyFree::default() }
     }
 
     pub fn seed(&self) -> HashSeed {
@@ -159,6 +150,14 @@ impl Keyspace {
         self.table.prefetch_entry(hash);
     }
 
+    /// Further waves, for values behind pointers: fetches level `wave` of what the entry leads to.
+    #[inline(always)]
+    pub fn prefetch_value(&self, hash: u64, wave: usize) {
+        if let Some(object) = self.table.candidate(hash).and_then(EntryRef::object) {
+            object.prefetch(wave);
+        }
+    }
+
     /// The entry of a key, dead or alive.
     #[inline]
     pub fn peek(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
@@ -176,10 +175,7 @@ impl Keyspace {
     pub fn lookup(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryRef<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            let entry = remove_slot(slot, &mut self.expiry, |entry| entry);
-            if let Some(entry) = self.limbo.keep(entry) {
-                self.lazyfree.give_entry(entry);
-            }
+            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(slot.into_ref())
@@ -190,10 +186,7 @@ impl Keyspace {
     pub fn lookup_mut(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryMut<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            let entry = remove_slot(slot, &mut self.expiry, |entry| entry);
-            if let Some(entry) = self.limbo.keep(entry) {
-                self.lazyfree.give_entry(entry);
-            }
+            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(entry_mut(slot))
@@ -261,9 +254,7 @@ impl Keyspace {
 
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
     pub fn discard(&mut self, entry: Entry) {
-        if let Some(entry) = self.limbo.keep(entry) {
-            self.lazyfree.give_entry(entry);
-        }
+        self.lazyfree.give_entry(entry);
     }
 
     /// Frees a value that has left its entry, in the same way.
@@ -298,17 +289,26 @@ impl Keyspace {
     }
 
     /// An alias of a living key's entry: it reads the owner's value in place, and may be sent to another thread. Whoever
-    /// asks keeps the entry from being changed or moved until the alias is dropped, and tells [`Keyspace::unshare`] then. Only
-    /// expiry may remove it meanwhile: it is not freed before.
-    pub fn share(&mut self, key: &Key<'_>, now_ms: i64) -> Option<(Entry, Generation)> {
+    /// asks keeps the entry from being changed, moved or freed until `end_sharing`; expiry leaves it alone by itself.
+    pub fn share(&mut self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
         let entry = self.peek(key)?;
-        let alias = (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))?;
-        Some((alias, self.limbo.begin()))
+        if entry.is_expired(now_ms) || entry.is_lent() {
+            return None;
+        }
+        if !entry.is_held() {
+            // Written by the first share only: later ones find it read from elsewhere.
+            self.get_mut(key)?.hold();
+        }
+        self.peek(key).map(Entry::alias)
     }
 
-    /// An alias of this generation has been dropped.
-    pub fn unshare(&mut self, generation: Generation) {
-        self.limbo.end(generation, |entry| self.lazyfree.give_entry(entry));
+    /// The last alias of a key's entry is dropped: it may be changed again.
+    pub fn end_sharing(&mut self, key: &Key<'_>) {
+        if let Some(mut entry) = self.get_mut(key)
+            && entry.as_ref().is_held()
+        {
+            entry.release();
+        }
     }
 
     /// Puts an entry in its place: over the stub it left, or as a new key; `None` ends the stub, if there is one.
@@ -427,7 +427,9 @@ impl Keyspace {
         mut on_expired: impl FnMut(EntryRef<'_>),
     ) -> usize {
         let mut budget_left = Budget { left: budget };
-        loop {
+        // Dead ones that are read from elsewhere just now: back into the index, for the next call.
+        let mut held: Vec<NonNull<Node>> = Vec::new();
+        let spent = loop {
             let mut batch: [Option<Entry>; EXPIRE_BATCH] = [const { None }; EXPIRE_BATCH];
             let mut dead: [Option<(u64, NonNull<u8>)>; EXPIRE_BATCH] = [None; EXPIRE_BATCH];
             let mut n_dead = 0;
@@ -436,7 +438,12 @@ impl Keyspace {
             {
                 let raw = Entry::of_node(node);
                 // SAFETY: the node was in the index, so its entry lives in the table.
-                let hash = self.table.hash(unsafe { EntryMut::of(raw) }.as_ref().key());
+                let entry = unsafe { EntryMut::of(raw) };
+                if entry.as_ref().is_held() {
+                    held.push(node);
+                    continue;
+                }
+                let hash = self.table.hash(entry.as_ref().key());
                 self.table.prefetch_bucket(hash);
                 dead[n_dead] = Some((hash, raw));
                 n_dead += 1;
@@ -448,12 +455,17 @@ impl Keyspace {
             for entry in batch.into_iter().flatten() {
                 withdraw(entry.as_ref());
                 on_expired(entry.as_ref());
-                self.discard(entry);
+                self.lazyfree.give_entry(entry);
             }
             if n_dead < EXPIRE_BATCH {
-                return budget - budget_left.left;
+                break budget - budget_left.left;
             }
+        };
+        for node in held {
+            // SAFETY: the entry still lives in the table, and `next_dead` took it out of its list.
+            unsafe { self.expiry.insert(node) };
         }
+        spent
     }
 
     /// Removes all keys. Costs nothing; the memory comes back by [`Keyspace::free_slice`].

@@ -1,0 +1,127 @@
+//! MEMORY and its subcommands: where memory goes.
+
+use super::{part_integers, reply_help};
+use crate::alloc;
+use crate::args::Args;
+use crate::command::{Command, Conn, Ctx, Flags, Handler, KeyFlags, Merge, range, row};
+use crate::error::{CommandError, Outcome};
+use crate::process;
+
+#[rustfmt::skip]
+pub const SUBCOMMANDS: &[Command] = &[
+    row("memory|help", 2, Handler::Conn(memory_help), "The subcommands of MEMORY").flags(Flags::LOADING.with(Flags::STALE)),
+    row("memory|stats", 2, Handler::Split(memory_stats, Merge::Custom(memory_stats_merge)), "The server's memory by purpose").tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+    row("memory|usage", -3, Handler::Shard(memory_usage), "The bytes that a key and its value take").flags(Flags::READONLY).keys(&[range(KeyFlags::RO, 2, 0, 1)]),
+];
+
+/// MEMORY HELP
+fn memory_help(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
+    reply_help(conn, HELP);
+    Ok(())
+}
+
+/// MEMORY USAGE key [SAMPLES count]: the exact size is known, so nothing is sampled.
+fn memory_usage(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let mut options = args.cursor(3);
+    while !options.is_done() {
+        if !options.word("SAMPLES") {
+            return Err(CommandError::Syntax);
+        }
+        if options.next_integer()? < 0 {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let key = ctx.key(args, 2);
+    match ctx.shard.peek(ctx.at(), &key) {
+        Some(entry) => ctx.reply.integer(entry.memory_bytes() as i64),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// MEMORY STATS, a shard's part: its clients' bytes, then keys and table bytes of each database.
+fn memory_stats(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
+    let keyspaces = ctx.shard.keyspaces();
+    ctx.reply.array(1 + 2 * keyspaces.len());
+    ctx.reply.integer(ctx.clients.bytes(ctx.shard.id) as i64);
+    for keyspace in keyspaces {
+        ctx.reply.integer(keyspace.len() as i64);
+        ctx.reply.integer(keyspace.table_bytes() as i64);
+    }
+    Ok(())
+}
+
+fn memory_stats_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> Outcome {
+    let parts: Vec<Vec<i64>> = parts.iter().map(|part| part_integers(part)).collect();
+    let sum = |at: usize| parts.iter().map(|part| part[at]).sum::<i64>();
+    let n_databases = (parts[0].len() - 1) / 2;
+    let databases: Vec<(usize, i64, i64)> =
+        (0..n_databases).map(|db| (db, sum(1 + 2 * db), sum(2 + 2 * db))).filter(|(_, keys, _)| *keys > 0).collect();
+    let n_keys: i64 = databases.iter().map(|(_, keys, _)| keys).sum();
+    let table_bytes: i64 = (0..n_databases).map(|db| sum(2 + 2 * db)).sum();
+
+    let used = alloc::used_memory() as i64;
+    let peak = conn.server.note_peak_memory() as i64;
+    let rss = process::resident_bytes() as i64;
+    let startup = conn.server.startup_memory as i64;
+    let overhead = startup + sum(0) + table_bytes;
+    let dataset = (used - overhead).max(0);
+    let above_startup = (used - startup).max(1);
+    let reply = &mut conn.reply;
+    let ints = |reply: &mut skerry_resp::reply::Reply<'_>, pairs: &[(&str, i64)]| {
+        for (name, value) in pairs {
+            reply.bulk(name.as_bytes());
+            reply.integer(*value);
+        }
+    };
+    reply.map(33 + databases.len());
+    let clients = sum(0);
+    ints(reply, &[("peak.allocated", peak), ("total.allocated", used), ("startup.allocated", startup)]);
+    ints(reply, &[("replication.backlog", 0), ("replica.fullsync.buffer", 0), ("clients.slaves", 0)]);
+    ints(reply, &[("clients.normal", clients), ("cluster.links", 0), ("aof.buffer", 0), ("lua.caches", 0)]);
+    ints(reply, &[("functions.caches", 0), ("script.VMs", 0)]);
+    for (db, _, bytes) in &databases {
+        reply.bulk(format!("db.{db}").as_bytes());
+        reply.map(2);
+        ints(reply, &[("overhead.hashtable.main", *bytes), ("overhead.hashtable.expires", 0)]);
+    }
+    ints(reply, &[("overhead.db.hashtable.lut", table_bytes), ("overhead.db.hashtable.rehashing", 0)]);
+    ints(reply, &[("overhead.total", overhead), ("db.dict.rehashing.count", 0), ("keys.count", n_keys)]);
+    let per_key = if n_keys > 0 { (used - startup).max(0) / n_keys } else { 0 };
+    ints(reply, &[("keys.bytes-per-key", per_key), ("dataset.bytes", dataset)]);
+    let doubles = |reply: &mut skerry_resp::reply::Reply<'_>, name: &str, value: f64| {
+        reply.bulk(name.as_bytes());
+        reply.double(value);
+    };
+    doubles(reply, "dataset.percentage", 100.0 * dataset as f64 / above_startup as f64);
+    doubles(reply, "peak.percentage", 100.0 * used as f64 / peak.max(1) as f64);
+    ints(reply, &[("allocator.allocated", used), ("allocator.active", rss), ("allocator.resident", rss)]);
+    ints(reply, &[("allocator.muzzy", 0)]);
+    let ratio = rss as f64 / used.max(1) as f64;
+    doubles(reply, "allocator-fragmentation.ratio", ratio);
+    ints(reply, &[("allocator-fragmentation.bytes", rss - used)]);
+    doubles(reply, "allocator-rss.ratio", 1.0);
+    ints(reply, &[("allocator-rss.bytes", 0)]);
+    doubles(reply, "rss-overhead.ratio", 1.0);
+    ints(reply, &[("rss-overhead.bytes", 0)]);
+    doubles(reply, "fragmentation", ratio);
+    ints(reply, &[("fragmentation.bytes", rss - used)]);
+    Ok(())
+}
+
+const HELP: &[&str] = &[
+    "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DOCTOR",
+    "    Return memory problems reports.",
+    "MALLOC-STATS",
+    "    Return internal statistics report from the memory allocator.",
+    "PURGE",
+    "    Attempt to purge dirty pages for reclamation by the allocator.",
+    "STATS",
+    "    Return information about the memory usage of the server.",
+    "USAGE <key> [SAMPLES <count>]",
+    "    Return memory in bytes used by <key> and its value. Nested values are",
+    "    sampled up to <count> times (default: 5, 0 means sample all).",
+    "HELP",
+    "    Print this help.",
+];
