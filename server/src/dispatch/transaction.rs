@@ -96,7 +96,7 @@ impl Node {
         if let Some(step) = self.wait_for_lent(client, row, args, mask, admit) {
             return step;
         }
-        if let Some(step) = self.may_gather(client, row, mask) {
+        if let Some(step) = self.may_gather(client, row, mask, admit) {
             return step;
         }
         client.watch_mask |= mask;
@@ -235,7 +235,7 @@ impl Node {
         let short_of_credit = (0..self.n_shards()).any(|shard| {
             shard != usize::from(self.id.0)
                 && (is_whole || keys.iter().any(|key| usize::from(self.server.shard_of(key).0) == shard))
-                && self.credit[shard] == 0
+                && self.credit[shard] <= 0
         });
         if short_of_credit {
             for shard in 0..self.n_shards() {
@@ -254,7 +254,8 @@ impl Node {
     fn exec_here(&mut self, client: &mut Box<Client>, multi: Multi) {
         client.watched.clear();
         let mask = std::mem::take(&mut client.watch_mask);
-        let is_touched = mask != 0 && self.unwatch_here(client.id);
+        let is_touched = mask != 0 && self.shard.is_touched(client.id, self.now_ms);
+        self.end_watches(client.id, mask);
         let mut out = Vec::new();
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
