@@ -33,8 +33,8 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
-use crate::command_stats::CommandStats;
 use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
+use crate::command_stats::CommandStats;
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -106,9 +106,9 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    last_name: LastName<'static>,
     /// This worker's counters per command.
     stats: Arc<CommandStats>,
-    last_name: LastName<'static>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -203,8 +203,8 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
-            stats: server.command_stats[usize::from(id.0)].clone(),
             last_name: LastName::default(),
+            stats: server.command_stats[usize::from(id.0)].clone(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -978,7 +978,7 @@ impl Node {
                 let is_direct = client.pending.is_empty();
                 let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
                 let out = if is_direct { &mut client.out } else { &mut client.held };
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
                 if !is_direct {
                     client.pending.push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
                 }
@@ -999,25 +999,27 @@ impl Node {
 
     /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.
     fn any_at_owner(&mut self, handler: AnyHandler, caller: Caller, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+        if args.len() < 2 {
+            // The handler tells the error.
+            self.any_into(Ok(None), handler, caller, proto, out, args);
+            return;
+        }
         let key = Key { bytes: args.get(1), hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))) };
         match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
-            Ok(None) => self.any_into(None, handler, caller, proto, out, args),
+            Ok(None) => self.any_into(Ok(None), handler, caller, proto, out, args),
             Ok(Some((handle, expire_at_ms))) => {
                 if self.n_shards() > 1 {
                     self.server.vectors.publish(caller.db, args.get(1), &handle, expire_at_ms);
                 }
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
             }
-            Err(error) => {
-                Reply::new(out, proto).error(error.wire());
-                self.note_failure(&error);
-            }
+            Err(error) => self.any_into(Err(error), handler, caller, proto, out, args),
         }
     }
 
     fn any_into(
         &mut self,
-        set: Option<&crate::vector::VectorHandle>,
+        set: Result<Option<&crate::vector::VectorHandle>, CommandError>,
         handler: AnyHandler,
         caller: Caller,
         proto: Proto,
