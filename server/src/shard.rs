@@ -42,6 +42,16 @@ pub struct Stats {
     pub dirty: u64,
 }
 
+impl Stats {
+    pub fn add(&mut self, other: &Self) {
+        self.keyspace_hits += other.keyspace_hits;
+        self.keyspace_misses += other.keyspace_misses;
+        self.expired_keys += other.expired_keys;
+        self.evicted_keys += other.evicted_keys;
+        self.dirty += other.dirty;
+    }
+}
+
 /// One client's interest in one key.
 struct Watch {
     client: ClientId,

@@ -114,9 +114,9 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     })?;
     match explain(&history, N_CLIENTS, &end) {
         Verdict::Explained(_) => Ok(()),
-        Verdict::Impossible => {
-            Err(Failure::Unexplained(failed(&format!("no order explains this history; it ended in {end:?}"))))
-        }
+        Verdict::Impossible(dead_end) => Err(Failure::Unexplained(failed(&format!(
+            "no order explains this history\n{dead_end}\nit ended in {end:?}"
+        )))),
         Verdict::GaveUp => Err(Failure::Broken(failed("the search gave up"))),
     }
 }

@@ -112,11 +112,13 @@ impl Node {
         if self.is_strict && !client.pending.is_empty() {
             return false;
         }
-        let is_write = row.command.is_write() || row.command.name == "exec";
+        let is_exec = row.command.name == "exec";
+        let is_write = row.command.is_write() || is_exec;
         if client.n_lends > 0 {
             let is_same = client.lend_command.is_some_and(|c| std::ptr::eq(c, row.command));
             let is_disjoint = !is_write || keys.iter().all(|key| !client.may_be_lent(self.server.hash_key(key)));
-            if !is_same || !is_disjoint || keys.is_empty() {
+            // Two transactions are not one command: what they hold differs.
+            if !is_same || !is_disjoint || is_exec || keys.is_empty() {
                 return false;
             }
         }
@@ -278,7 +280,8 @@ impl Node {
         let outbox = &mut self.outboxes[usize::from(to.0)];
         let mut loans = Vec::new();
         if mode == HoldMode::Whole {
-            let stand_in = Box::new(Shard::new(self.id, 0, self.server.seed, 0));
+            // Empty, but with its databases: lends of keys of other shards run here meanwhile, on their guests alone.
+            let stand_in = Box::new(Shard::new(self.id, self.shard.n_databases(), self.server.seed, 0));
             outbox.shards.push(std::mem::replace(&mut self.shard, stand_in));
             self.unwatches_while_away = Some(Vec::new());
         } else {
@@ -319,7 +322,9 @@ impl Node {
         debug_assert!(ask.is_granted, "only what was granted comes back");
         match ask.mode {
             HoldMode::Whole => {
-                self.shard = shard.expect("a whole-shard lend returns the shard");
+                let shard = shard.expect("a whole-shard lend returns the shard");
+                let stand_in = std::mem::replace(&mut self.shard, shard);
+                self.shard.stats.add(&stand_in.stats);
                 for client in self.unwatches_while_away.take().unwrap_or_default() {
                     self.unwatch_here(client);
                 }

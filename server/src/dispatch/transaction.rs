@@ -393,8 +393,16 @@ impl Node {
         }
         let names: Vec<Box<[u8]>> = Self::keys_of(row, args).into_iter().map(Box::from).collect();
         self.move_keys(&names, others, Direction::Here);
+        self.shard.begin_guests();
         run(self);
+        let changes = self.shard.end_guests();
         self.move_keys(&names, others, Direction::Home);
+        for (db, key) in &changes {
+            let owner = self.server.shard_of(key);
+            if let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == owner) {
+                other.touch_watchers(*db, key, false);
+            }
+        }
     }
 
     /// Moves the entries of `names` between the shards at hand and the own one.

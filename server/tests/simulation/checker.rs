@@ -31,7 +31,8 @@ pub type FinalState = [BTreeMap<Word, Content>; N_DATABASES];
 pub enum Verdict {
     /// An order, as indices of the operations that happened.
     Explained(Vec<usize>),
-    Impossible,
+    /// The longest order that was found, and what the model would have answered next.
+    Impossible(String),
     /// Too many states.
     GaveUp,
 }
@@ -48,6 +49,7 @@ struct Search<'a> {
     end: &'a FinalState,
     seen: HashSet<(u64, u128)>,
     order: Vec<usize>,
+    longest: (Vec<usize>, Model),
 }
 
 /// Looks for an order that explains every answer and ends in `end`.
@@ -68,10 +70,12 @@ pub fn explain(operations: &[Operation], n_clients: usize, end: &FinalState) -> 
             optional |= 1 << i;
         }
     }
-    let mut search = Search { operations, before, optional, end, seen: HashSet::new(), order: Vec::new() };
+    let longest = (Vec::new(), Model::new(n_clients));
+    let mut search =
+        Search { operations, before, optional, end, seen: HashSet::new(), order: Vec::new(), longest };
     match search.run(0, Model::new(n_clients)) {
         Some(true) => Verdict::Explained(search.order),
-        Some(false) => Verdict::Impossible,
+        Some(false) => Verdict::Impossible(search.dead_end()),
         None => Verdict::GaveUp,
     }
 }
@@ -92,6 +96,9 @@ impl Search<'_> {
         if self.seen.len() > MAX_STATES {
             return None;
         }
+        if self.order.len() > self.longest.0.len() {
+            self.longest = (self.order.clone(), model.clone());
+        }
         for at in self.candidates(done) {
             let operation = &self.operations[at];
             let mut next = model.clone();
@@ -109,6 +116,22 @@ impl Search<'_> {
         }
         self.order.truncate(start);
         Some(false)
+    }
+
+    /// Where the longest order ends, in words.
+    fn dead_end(&self) -> String {
+        let (order, model) = &self.longest;
+        let done = order.iter().fold(0u64, |done, at| done | 1 << at | self.before[*at]);
+        let mut text = format!("longest order: {order:?}; then the model would say:");
+        for at in self.candidates(done) {
+            let operation = &self.operations[at];
+            let reply = model.clone().run(operation.client, operation.db, &operation.action);
+            text.push_str(&format!("\n  {at:2} {}", crate::cluster::plain(&normal(&operation.action, reply))));
+        }
+        if self.candidates(done).is_empty() {
+            text.push_str(&format!("\n  nothing; the model ends in {:?}", model.databases));
+        }
+        text
     }
 
     /// Operations that may come next, those that were answered first in front: mostly they happened in that order.

@@ -365,6 +365,8 @@ impl Cluster {
             assert!(remote.is_gone || remote.output.is_empty(), "client {at} has half a reply");
         }
         for node in &self.nodes {
+            let panics = node.server.sum(|worker| &worker.panics);
+            assert_eq!(panics, 0, "a command panicked");
             let left: BTreeMap<&str, usize> = node.outstanding().into_iter().filter(|(_, n)| *n > 0).collect();
             assert!(left.is_empty(), "node {} still has {left:?}", node.id.0);
         }
@@ -420,7 +422,8 @@ pub fn show(operations: &[Operation]) -> String {
     text
 }
 
-fn plain(value: &Value) -> String {
+/// A reply in words.
+pub fn plain(value: &Value) -> String {
     match value {
         Value::Simple(text) | Value::Error(text) => String::from_utf8_lossy(text).into_owned(),
         Value::Bulk(text) => format!("{:?}", String::from_utf8_lossy(text)),

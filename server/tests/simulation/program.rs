@@ -200,7 +200,7 @@ impl<'a> Author<'a> {
         self.n_values += 1;
         match self.random.below(4) {
             0 => self.random.below(9).to_string().into_bytes(),
-            1 => format!("{}.{}.{}", self.client, self.n_values, "#".repeat(90)).into_bytes(),
+            1 => format!("{}.{}.{}", self.client, self.n_values, "#".repeat(70)).into_bytes(),
             _ => format!("{}.{}", self.client, self.n_values).into_bytes(),
         }
     }
