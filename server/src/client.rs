@@ -155,7 +155,7 @@ pub struct Client {
     pub pending: VecDeque<Slot>,
     /// Sequence number of `pending[0]`.
     pub front: u32,
-    /// Unanswered writes on other shards, all by `write_command`, to the shards in `write_mask`.
+    /// Unanswered writes on other shards, all by `write_command` (`None`: by several), to the shards in `write_mask`.
     pub n_unanswered_writes: u32,
     pub write_command: Option<&'static Command>,
     pub write_mask: u64,

@@ -97,7 +97,7 @@ pub enum Message<'a> {
     Request { head: RequestHead, lengths: &'a [u8], text_at: usize, text_len: usize },
     Reply { client: ClientId, sequence: u32, reply: &'a [u8] },
     Part { gather: u32, reply: &'a [u8] },
-    Ask { lend: LendId, client: ClientId, mode: HoldMode, round: Round, ends_watch: bool, n_keys: u32, keys: Keys<'a> },
+    Ask { lend: LendId, client: ClientId, mode: HoldMode, round: Round, has_watches: bool, n_keys: u32, keys: Keys<'a> },
     /// `loans`: (index of the key in the ask, database) of each entry sent along.
     Grant { lend: LendId, is_touched: bool, now_ms: i64, loans: Loans<'a> },
     Refuse { lend: LendId },
@@ -241,14 +241,14 @@ impl Batch {
         client: ClientId,
         mode: HoldMode,
         round: Round,
-        ends_watch: bool,
+        has_watches: bool,
         keys: impl Iterator<Item = &'a [u8]>,
     ) {
         let out = &mut self.bytes;
         out.push(kind::ASK);
         out.extend_from_slice(&lend.0.to_le_bytes());
         out.extend_from_slice(&client.0.to_le_bytes());
-        out.push(mode.code() | (u8::from(round == Round::Wait) << 2) | (u8::from(ends_watch) << 3));
+        out.push(mode.code() | (u8::from(round == Round::Wait) << 2) | (u8::from(has_watches) << 3));
         let mark = out.len();
         out.extend_from_slice(&[0; 8]);
         let mut n_keys = 0u32;
@@ -439,7 +439,7 @@ impl<'a> Reader<'a> {
                     client,
                     mode: HoldMode::from_code(bits),
                     round: if bits & 4 == 0 { Round::Try } else { Round::Wait },
-                    ends_watch: bits & 8 != 0,
+                    has_watches: bits & 8 != 0,
                     n_keys,
                     keys: Keys(self.take(len)),
                 }
@@ -511,8 +511,8 @@ mod tests {
         read_ranges(lengths, text_at, &mut ranges);
         assert_eq!(&batch.bytes[ranges[2].start as usize..ranges[2].end as usize], b"value");
         let Some(Message::Part { gather: 5, reply: b"+OK\r\n" }) = reader.next_message() else { panic!() };
-        let Some(Message::Ask { mode, round, ends_watch, n_keys, keys, .. }) = reader.next_message() else { panic!() };
-        assert_eq!((mode, round, ends_watch, n_keys), (HoldMode::Shared, Round::Wait, true, 2));
+        let Some(Message::Ask { mode, round, has_watches, n_keys, keys, .. }) = reader.next_message() else { panic!() };
+        assert_eq!((mode, round, has_watches, n_keys), (HoldMode::Shared, Round::Wait, true, 2));
         assert_eq!(keys.collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
         let Some(Message::Return { loans, changed, .. }) = reader.next_message() else { panic!() };
         assert_eq!(loans.collect::<Vec<_>>(), [(1, DbIndex(2))]);

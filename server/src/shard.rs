@@ -173,24 +173,30 @@ impl Shard {
         (self.watches.len(), self.watched_by.len())
     }
 
-    /// Ends all of `client`'s watches here; whether one of its keys had changed (or has expired by `now_ms`).
-    pub fn unwatch(&mut self, client: ClientId, now_ms: i64) -> bool {
-        let mut is_touched = self.touched.remove(&client).is_some();
-        for (db, name) in self.watched_by.remove(&client).unwrap_or_default() {
-            let place = (db, name);
+    /// Whether one of the keys that `client` watches here has changed (or has expired by `now_ms`).
+    pub fn is_touched(&self, client: ClientId, now_ms: i64) -> bool {
+        if self.touched.contains_key(&client) {
+            return true;
+        }
+        self.watched_by.get(&client).into_iter().flatten().any(|place| {
+            let keyspace = &self.keyspaces[place.0.0 as usize];
+            let is_expired = || keyspace.is_expired(&Key::new(&place.1, keyspace.seed()), now_ms);
+            let watches = self.watches.get(place).into_iter().flatten();
+            watches.into_iter().any(|watch| watch.client == client && !watch.was_expired) && is_expired()
+        })
+    }
+
+    /// Ends all of `client`'s watches here.
+    pub fn unwatch(&mut self, client: ClientId) {
+        self.touched.remove(&client);
+        for place in self.watched_by.remove(&client).unwrap_or_default() {
             let Some(list) = self.watches.get_mut(&place) else { continue };
-            if let Some(at) = list.iter().position(|watch| watch.client == client) {
-                let watch = list.swap_remove(at);
-                let keyspace = &self.keyspaces[db.0 as usize];
-                let key = Key::new(&place.1, keyspace.seed());
-                is_touched |= !watch.was_expired && keyspace.is_expired(&key, now_ms);
-            }
+            list.retain(|watch| watch.client != client);
             if list.is_empty() {
                 self.watches.remove(&place);
             }
         }
         self.is_observed = !self.watches.is_empty() || self.guest_changes.is_some();
-        is_touched
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

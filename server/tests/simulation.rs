@@ -20,6 +20,8 @@
 //!
 //! `SKERRY_SIM_SEEDS` sets the number of seeds, `SKERRY_SIM_FIRST` the first one: a failure prints its seed and its history.
 
+#![allow(unreachable_pub, reason = "a test has no public items")]
+
 #[path = "simulation/checker.rs"]
 mod checker;
 #[path = "simulation/cluster.rs"]
@@ -68,8 +70,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let n_nodes = 2 + random.below(3);
     let all = [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
     let drawn = *random.pick(&all);
-    let mut profile = profile.unwrap_or(drawn);
-    if std::env::var("SIM_TEMP").is_ok() && profile == Profile::Everything { profile = Profile::Transactions; }
+    let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);
     let keys = keys_in_play(&mut random, &cluster.server);
     let server = cluster.server.clone();
@@ -88,7 +89,9 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         cluster.run(&mut random, n_disconnects);
         cluster.check_rest();
-        cluster.final_state()
+        let end = cluster.final_state();
+        cluster.check_farewell();
+        end
     }));
     let history = cluster.history(&programs);
     counts.seeds += 1;

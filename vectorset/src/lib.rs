@@ -19,8 +19,8 @@
 //! 1. Links are mutual: if a names b, b names a on the same level (`hnsw`, tested by `check`). So a removal
 //!    finds every link to the removed node, and no link to a recycled id can exist.
 //! 2. Level 0 stays connected: an insert drops a link only if its two ends keep a common neighbor, a removal
-//!    joins the former neighbors again (if all of them are full and none can spare a link, it may fail; no test
-//!    has met that).
+//!    joins the former neighbors again (if all of them are full and none can spare a link, it may fail; no
+//!    test has met that).
 //! 3. A row, a name and the links of a node are not written over before every reader that could know its id
 //!    is gone (`epoch`). An update of a vector is a new id.
 //!

@@ -1,10 +1,10 @@
 //! Memory of fixed-size records that never move: chunks found through a small directory.
 //!
 //! ```text
-//!   index + 8 = x      x < full:  chunk = log2(x) - 3, place = x without its top bit      8, 16, 32 ... records
-//!                      x >= full: chunk = few + x / full, place = x % full               chunks of one size
-//!   directory: [ *chunk | *chunk | null | ... ]     growth publishes a longer copy; old ones are kept (they sum
-//!                                                   up to less than the newest): a reader may still look there
+//!   index + 8 = x      x < full:  chunk = log2(x) - 3, place = x without its top bit   8, 16, 32 ... records
+//!                      x >= full: chunk = few + x / full, place = x % full            chunks of one size
+//!   directory: [ *chunk | *chunk | null | ... ]  growth publishes a longer copy; old ones are kept (they sum
+//!                                                up to less than the newest): a reader may still look there
 //! ```
 //!
 //! A small set costs a few hundred bytes, a big one grows by one chunk of about 8 MiB at a time: nothing is

@@ -1,5 +1,6 @@
-//! Server commands on the databases as a whole and on the process: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB, TIME, ROLE, SHUTDOWN, MODULE
-//! (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND, MEMORY, DEBUG and CLUSTER have files of their own.
+//! Server commands on the databases as a whole and on the process: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB, TIME,
+//! ROLE, SHUTDOWN, MODULE (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND,
+//! MEMORY, DEBUG and CLUSTER have files of their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -102,7 +103,8 @@ fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if a != b {
         for db in [a, b] {
             // A watched key is touched if it is there now or will be there.
-            ctx.shard.touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
+            ctx.shard
+                .touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
             withdraw_vectors(ctx, db);
         }
         ctx.shard.swap_databases(a, b);

@@ -2,10 +2,12 @@
 //!
 //! The parts are not atomic together (that is what `Split` means); each is in order with its client's other requests on its shard.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use skerry_resp::reply::{Proto, Reply};
 
 use super::gate::copy_args;
-use super::{Node, Step};
+use super::{Admit, INTERNAL_ERROR, Node, Step};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
@@ -20,6 +22,8 @@ pub(super) struct Gather {
     client: ClientId,
     sequence: u32,
     merge: Merge,
+    /// The client's when it asked: HELLO may have changed it since.
+    proto: Proto,
     text: Vec<u8>,
     ranges: Vec<skerry_resp::request::ArgRange>,
     /// By shard; `None` = not answered, or no part there.
@@ -34,10 +38,11 @@ impl Node {
         client: &mut Box<Client>,
         row: &'static Row,
         args: Args<'_>,
+        admit: Admit,
         handler: ShardHandler,
         merge: Merge,
     ) -> Step {
-        if let Some(step) = self.may_gather(client, row, u64::MAX) {
+        if let Some(step) = self.may_gather(client, row, u64::MAX, admit) {
             return step;
         }
         if self.n_shards() == 1 {
@@ -77,15 +82,21 @@ impl Node {
         }
         let real = std::mem::replace(client, Box::new(Client::new(id, 0, 0)));
         self.clients.put_back(real);
-        let result = run(self);
+        let result = catch_unwind(AssertUnwindSafe(|| run(self)));
         if let Some(real) = self.clients.take(id) {
             *client = real;
         }
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// `Some` if a request that touches the shards in `mask` has to wait.
-    pub(super) fn may_gather(&mut self, client: &mut Client, row: &'static Row, mask: u64) -> Option<Step> {
+    /// `Some` if a request that touches the shards in `mask` has to wait: for its turn, for a whole-shard lend, for credit.
+    pub(super) fn may_gather(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        mask: u64,
+        admit: Admit,
+    ) -> Option<Step> {
         if self.n_shards() == 1 {
             return None;
         }
@@ -93,14 +104,14 @@ impl Node {
             client.parked = Parked::Order;
             return Some(Step::Parked);
         }
-        if !self.holds.admits_keyless() {
+        if admit == Admit::Check && !self.holds.admits_keyless() {
             self.holds.wait_at_gate(Who::Request(client.id));
             client.parked = Parked::Hold;
             return Some(Step::Parked);
         }
         for shard in 0..self.n_shards() {
             let is_peer = shard != usize::from(self.id.0) && mask & (1 << shard) != 0;
-            if is_peer && self.credit[shard] == 0 {
+            if is_peer && self.credit[shard] <= 0 {
                 self.credit_waiters[shard].push(client.id);
                 client.parked = Parked::Credit;
                 return Some(Step::Parked);
@@ -123,7 +134,8 @@ impl Node {
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false });
         let parts = vec![None; self.n_shards()];
-        let gather = Gather { client: client.id, sequence, merge, text, ranges, parts, n_left: n_parts };
+        let proto = client.proto;
+        let gather = Gather { client: client.id, sequence, merge, proto, text, ranges, parts, n_left: n_parts };
         self.gathers.insert(id, gather);
         id
     }
@@ -148,13 +160,22 @@ impl Node {
             reply: Reply::new(out, proto),
             job: None,
         };
-        let outcome = handler(&mut ctx, args);
+        // Caught here: the client is not at hand, and the other parts are on their way.
+        let outcome = catch_unwind(AssertUnwindSafe(|| handler(&mut ctx, args)));
         let job = ctx.job.take();
-        if let Err(error) = outcome {
-            out.clear();
-            Reply::new(out, proto).error(error.wire());
+        match outcome {
+            Ok(Ok(())) => return job,
+            Ok(Err(error)) => {
+                out.clear();
+                Reply::new(out, proto).error(error.wire());
+            }
+            Err(panic) => {
+                self.note_panic("a part", &*panic);
+                out.clear();
+                Reply::new(out, proto).error(INTERNAL_ERROR);
+            }
         }
-        job
+        None
     }
 
     /// One shard, one part: no gathering.
@@ -197,7 +218,9 @@ impl Node {
         let parts: Vec<&[u8]> = gather.parts.iter().flatten().map(Vec::as_slice).collect();
         let mut merged = Vec::new();
         let args = Args::new(&gather.text, &gather.ranges);
+        let proto = std::mem::replace(&mut client.proto, gather.proto);
         self.merge_into(&mut client, gather.merge, &parts, args, &mut merged);
+        client.proto = proto;
         self.clients.put_back(client);
         self.answer(gather.client, gather.sequence, &merged);
     }

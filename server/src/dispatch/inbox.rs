@@ -10,14 +10,30 @@ use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
 
 use super::gather::part_proto;
-use super::{Admit, INTERNAL_ERROR, Node, row_of};
+use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
 use crate::command::{Caller, Ctx, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, Message, Reader, RequestHead, read_ranges};
+use crate::message::{Batch, HoldMode, LendId, Message, Reader, RequestHead, Round, read_ranges};
 use crate::shard::ShardId;
+
+/// What a client of another worker has in line here.
+pub(super) enum LaneItem {
+    Request(LaneRequest),
+    /// The ordered ask of a lend whose client went away before what it had sent earlier has run.
+    Ask(LaneAsk),
+    Unwatch,
+}
+
+pub(super) struct LaneAsk {
+    pub(super) from: ShardId,
+    pub(super) lend: LendId,
+    pub(super) mode: HoldMode,
+    pub(super) has_watches: bool,
+    pub(super) keys: Vec<Box<[u8]>>,
+}
 
 /// A request that waits here, with its own copy of the arguments.
 pub(super) struct LaneRequest {
@@ -59,8 +75,9 @@ impl Node {
                     self.give_credit(from);
                     self.take_part(gather, from, reply);
                 }
-                Message::Ask { lend, client, mode, round, ends_watch, keys, .. } => {
-                    self.take_ask(from, lend, client, mode, round, ends_watch, keys);
+                Message::Ask { lend, client, mode, round, has_watches, keys, .. } => {
+                    let keys = keys.map(Box::from).collect();
+                    self.take_ask(client, round, LaneAsk { from, lend, mode, has_watches, keys });
                 }
                 Message::Grant { lend, is_touched, now_ms, loans } => {
                     self.give_credit(from);
@@ -77,12 +94,14 @@ impl Node {
                 Message::Return { lend, mode, loans, changed, .. } => {
                     let loans: Vec<_> = loans.collect();
                     let returned: Vec<_> = entries.by_ref().take(loans.len()).collect();
-                    let shard = if mode == crate::message::HoldMode::Whole { shards.next() } else { None };
+                    let shard = if mode == HoldMode::Whole { shards.next() } else { None };
                     self.take_return(from, lend, &loans, returned, shard, changed);
                 }
-                Message::Unwatch { client } => {
-                    self.unwatch_here(client);
-                }
+                Message::Unwatch { client } => match self.lanes.get_mut(&client) {
+                    // A WATCH before it may still wait there.
+                    Some(lane) => lane.push_back(LaneItem::Unwatch),
+                    None => self.unwatch_here(client),
+                },
             }
         }
         self.ranges = ranges;
@@ -124,43 +143,47 @@ impl Node {
             index => args.with_hash(usize::from(index), head.hash),
         };
         if let Some(lane) = self.lanes.get_mut(&head.client) {
-            lane.push_back(LaneRequest::copy(from, head, args));
+            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args)));
             return;
         }
         if !self.holds.is_idle() && !self.admits_here(row, args) {
             self.wait_here(Who::Request(head.client), row, args);
-            self.lanes.insert(head.client, VecDeque::from([LaneRequest::copy(from, head, args)]));
+            let request = LaneItem::Request(LaneRequest::copy(from, head, args));
+            self.lanes.insert(head.client, VecDeque::from([request]));
             return;
         }
         self.run_for_peer(from, head, row, args);
     }
 
-    /// Runs the lane of a client: its head is free to go (`First`) or is to be looked at again (`Check`).
-    pub(super) fn run_lane(&mut self, client: ClientId, mut admit: Admit) {
-        while let Some(lane) = self.lanes.get_mut(&client) {
-            let Some(request) = lane.pop_front() else {
-                self.lanes.remove(&client);
-                return;
-            };
-            let row = row_of(request.head.command);
-            let mut args = Args::new(&request.text, &request.ranges);
-            if request.head.hashed_at != 0 {
-                args = args.with_hash(usize::from(request.head.hashed_at), request.head.hash);
-            }
-            if admit == Admit::Check && !self.holds.is_idle() && !self.admits_here(row, args) {
-                self.wait_here(Who::Request(client), row, args);
-                let lane = self.lanes.get_mut(&client).expect("seen above");
-                lane.push_front(request);
-                return;
-            }
-            admit = Admit::Check;
-            self.run_for_peer(request.from, &request.head, row, args);
-        }
+    /// Runs the head of a client's lane: it has just been granted what it waited for.
+    pub(super) fn run_lane_head(&mut self, client: ClientId) {
+        let head = self.lanes.get_mut(&client).and_then(VecDeque::pop_front);
+        let Some(LaneItem::Request(request)) = head else { panic!("a request heads a waiting lane") };
+        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args());
     }
 
-    /// Whether requests of this client wait here.
-    pub(super) fn has_lane(&self, client: ClientId) -> bool {
-        self.lanes.contains_key(&client)
+    /// Runs a client's lane as far as the holds let it.
+    pub(super) fn run_lane(&mut self, client: ClientId) {
+        while let Some(lane) = self.lanes.get_mut(&client) {
+            match lane.pop_front() {
+                None => {
+                    self.lanes.remove(&client);
+                    return;
+                }
+                Some(LaneItem::Unwatch) => self.unwatch_here(client),
+                Some(LaneItem::Ask(ask)) => self.admit_ask(client, Round::Wait, ask),
+                Some(LaneItem::Request(request)) => {
+                    let row = row_of(request.head.command);
+                    if !self.holds.is_idle() && !self.admits_here(row, request.args()) {
+                        self.wait_here(Who::Request(client), row, request.args());
+                        let lane = self.lanes.get_mut(&client).expect("seen above");
+                        lane.push_front(LaneItem::Request(request));
+                        return;
+                    }
+                    self.run_for_peer(request.from, &request.head, row, request.args());
+                }
+            }
+        }
     }
 
     /// Runs a peer's request; the reply is written straight into the outbox.
@@ -248,5 +271,13 @@ impl LaneRequest {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         super::gate::copy_args(args, &mut text, &mut ranges);
         Self { from, head: *head, text, ranges }
+    }
+
+    fn args(&self) -> Args<'_> {
+        let args = Args::new(&self.text, &self.ranges);
+        match self.head.hashed_at {
+            0 => args,
+            index => args.with_hash(usize::from(index), self.head.hash),
+        }
     }
 }

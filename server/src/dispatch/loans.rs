@@ -18,6 +18,7 @@ use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
+use super::inbox::{LaneAsk, LaneItem};
 use super::{INTERNAL_ERROR, Node, Step};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
@@ -25,7 +26,7 @@ use crate::command::{Caller, Ctx, Handler, ShardHandler};
 use crate::commands::Row;
 use crate::keyspace::{Entry, Key};
 use crate::lend::holds::Admission;
-use crate::message::{Changes, HoldMode, Keys, LendId, Round};
+use crate::message::{Changes, HoldMode, LendId, Round};
 use crate::server::WorkerStats;
 use crate::shard::{DbIndex, Shard, ShardId};
 
@@ -33,7 +34,7 @@ use crate::shard::{DbIndex, Shard, ShardId};
 pub(super) struct Ask {
     mode: HoldMode,
     client: ClientId,
-    ends_watch: bool,
+    has_watches: bool,
     keys: Vec<Box<[u8]>>,
     is_granted: bool,
 }
@@ -58,6 +59,8 @@ pub(super) struct Lend {
     round: Round,
     is_refused: bool,
     is_touched: bool,
+    /// Shards with watches of the client. They end when the lend has run: between two rounds a watched key may still change.
+    watch_mask: u64,
     now_ms: i64,
 }
 
@@ -126,7 +129,7 @@ impl Node {
         let mut owners = self.owners_of(&plan);
         for owner in &owners {
             let peer = usize::from(owner.shard.0);
-            if owner.shard != self.id && self.credit[peer] == 0 {
+            if owner.shard != self.id && self.credit[peer] <= 0 {
                 self.credit_waiters[peer].push(client.id);
                 client.parked = Parked::Credit;
                 return Step::Parked;
@@ -158,9 +161,7 @@ impl Node {
             match self.holds.ask((self.id, id), plan.mode, false, keys) {
                 Admission::Granted => {
                     own.is_granted = true;
-                    if own.has_watches {
-                        is_touched = self.unwatch_here(client.id);
-                    }
+                    is_touched = own.has_watches && self.shard.is_touched(client.id, self.now_ms);
                 }
                 Admission::Refused | Admission::Waits => is_refused = true,
             }
@@ -191,6 +192,7 @@ impl Node {
             round: Round::Try,
             is_refused,
             is_touched,
+            watch_mask: plan.watch_mask,
             now_ms: self.now_ms,
         };
         self.lends.insert(id, lend);
@@ -232,52 +234,32 @@ impl Node {
 
     fn send_ask(&mut self, owner: &Owner, id: LendId, client: ClientId, mode: HoldMode, round: Round) {
         let peer = usize::from(owner.shard.0);
-        self.credit[peer] = self.credit[peer].saturating_sub(1);
+        // An ordered ask goes below zero: it waits for no credit, as others may wait for it.
+        self.credit[peer] -= 1;
         let keys = owner.keys.iter().map(|key| &**key);
         self.outboxes[peer].push_ask(id, client, mode, round, owner.has_watches, keys);
     }
 
     // ---- the owner's side ----
 
-    pub(super) fn take_ask(
-        &mut self,
-        from: ShardId,
-        lend: LendId,
-        client: ClientId,
-        mode: HoldMode,
-        round: Round,
-        ends_watch: bool,
-        keys: Keys<'_>,
-    ) {
-        if round == Round::Try && self.has_lane(client) {
-            self.outboxes[usize::from(from.0)].push_refuse(lend);
-            return;
-        }
-        let owned: Vec<Box<[u8]>> = keys.map(Box::from).collect();
-        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, keys);
-        match admission {
-            Admission::Refused => self.outboxes[usize::from(from.0)].push_refuse(lend),
-            Admission::Waits | Admission::Granted => {
-                self.asks.insert((from, lend), Ask { mode, client, ends_watch, keys: owned, is_granted: false });
-                if admission == Admission::Granted {
-                    self.grant(from, lend);
-                }
-            }
+    pub(super) fn take_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
+        match (self.lanes.get_mut(&client), round) {
+            (Some(_), Round::Try) => self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend),
+            (Some(lane), Round::Wait) => lane.push_back(LaneItem::Ask(ask)),
+            (None, _) => self.admit_ask(client, round, ask),
         }
     }
 
-    /// A gated ask is let in: as a newcomer.
-    pub(super) fn readmit_ask(&mut self, from: ShardId, lend: LendId) {
-        let (mode, keys): (HoldMode, Vec<Box<[u8]>>) = if from == self.id {
-            let Some(record) = self.lends.get(&lend) else { return };
-            let Some(own) = record.owners.iter().find(|owner| owner.shard == self.id) else { return };
-            (record.mode, own.keys.clone())
-        } else {
-            let Some(ask) = self.asks.get(&(from, lend)) else { return };
-            (ask.mode, ask.keys.clone())
-        };
-        let keys = keys.iter().map(|key| &**key);
-        if self.holds.ask((from, lend), mode, true, keys) == Admission::Granted {
+    pub(super) fn admit_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
+        let LaneAsk { from, lend, mode, has_watches, keys } = ask;
+        let names = keys.iter().map(|key| &**key);
+        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, names);
+        if admission == Admission::Refused {
+            self.outboxes[usize::from(from.0)].push_refuse(lend);
+            return;
+        }
+        self.asks.insert((from, lend), Ask { mode, client, has_watches, keys, is_granted: false });
+        if admission == Admission::Granted {
             self.grant(from, lend);
         }
     }
@@ -290,14 +272,15 @@ impl Node {
         }
         let Some(ask) = self.asks.get_mut(&(to, lend)) else { return };
         ask.is_granted = true;
-        let (mode, client, ends_watch) = (ask.mode, ask.client, ask.ends_watch);
+        let (mode, client, has_watches) = (ask.mode, ask.client, ask.has_watches);
         let keys = std::mem::take(&mut ask.keys);
-        let is_touched = ends_watch && self.unwatch_here(client);
+        let is_touched = has_watches && self.shard.is_touched(client, self.now_ms);
         let outbox = &mut self.outboxes[usize::from(to.0)];
         let mut loans = Vec::new();
         if mode == HoldMode::Whole {
-            let empty = Box::new(Shard::new(self.id, 0, self.server.seed, 0));
-            outbox.shards.push(std::mem::replace(&mut self.shard, empty));
+            let stand_in = Box::new(Shard::new(self.id, 0, self.server.seed, 0));
+            outbox.shards.push(std::mem::replace(&mut self.shard, stand_in));
+            self.unwatches_while_away = Some(Vec::new());
         } else {
             for (index, name) in keys.iter().enumerate() {
                 let key = Key { bytes: name, hash: self.server.hash_key(name) };
@@ -335,7 +318,12 @@ impl Node {
         let Some(ask) = self.asks.remove(&(from, lend)) else { return };
         debug_assert!(ask.is_granted, "only what was granted comes back");
         match ask.mode {
-            HoldMode::Whole => self.shard = shard.expect("a whole-shard lend returns the shard"),
+            HoldMode::Whole => {
+                self.shard = shard.expect("a whole-shard lend returns the shard");
+                for client in self.unwatches_while_away.take().unwrap_or_default() {
+                    self.unwatch_here(client);
+                }
+            }
             HoldMode::Shared => debug_assert!(returned.is_empty(), "shared entries stay with their owner"),
             HoldMode::Exclusive => self.take_home(&ask.keys, loans, returned),
         }
@@ -344,7 +332,23 @@ impl Node {
         }
         let mut freed = Vec::new();
         self.holds.release(ask.mode, ask.keys.iter().map(|key| &**key), &mut freed);
+        if ask.mode == HoldMode::Shared {
+            self.end_sharing(&ask.keys);
+        }
         self.run_freed(freed);
+    }
+
+    /// The entries that nobody reads in place any more may change and expire again.
+    fn end_sharing(&mut self, keys: &[Box<[u8]>]) {
+        for name in keys {
+            if self.holds.is_shared(name) {
+                continue;
+            }
+            let key = Key { bytes: name, hash: self.server.hash_key(name) };
+            for db in 0..self.shard.n_databases() {
+                self.shard.keyspace(DbIndex(db as u16)).end_sharing(&key);
+            }
+        }
     }
 
     fn take_home(&mut self, keys: &[Box<[u8]>], loans: &[(u32, DbIndex)], returned: Vec<Entry>) {
@@ -373,10 +377,7 @@ impl Node {
             owner.is_granted = true;
             has_watches = owner.has_watches;
         }
-        if has_watches {
-            let is_touched = self.unwatch_here(client);
-            self.lends.get_mut(&id).expect("seen above").is_touched |= is_touched;
-        }
+        lend.is_touched |= has_watches && self.shard.is_touched(client, self.now_ms);
         self.after_answer(id);
     }
 
@@ -397,7 +398,6 @@ impl Node {
         lend.now_ms = lend.now_ms.max(now_ms);
         let owner = lend.owners.iter_mut().find(|owner| owner.shard == from).expect("it was asked");
         owner.is_granted = true;
-        owner.has_watches = false;
         owner.loans = loans;
         owner.entries = entries;
         owner.whole = shard;
@@ -465,20 +465,15 @@ impl Node {
                 return;
             }
             let own = &mut lend.owners[at];
-            let has_watches = std::mem::take(&mut own.has_watches);
             let keys = own.keys.iter().map(|key| &**key);
             let admission = self.holds.ask((self.id, id), mode, true, keys);
-            if admission == Admission::Granted {
-                own.is_granted = true;
-                if has_watches {
-                    lend.is_touched |= self.unwatch_here(client);
-                }
-                self.lends.insert(id, lend);
-                continue;
-            }
-            own.has_watches = has_watches;
+            own.is_granted = admission == Admission::Granted;
+            let is_granted = own.is_granted;
+            lend.is_touched |= is_granted && own.has_watches && self.shard.is_touched(client, self.now_ms);
             self.lends.insert(id, lend);
-            return;
+            if !is_granted {
+                return;
+            }
         }
     }
 
@@ -488,17 +483,34 @@ impl Node {
         let mut client = match self.clients.take(lend.client) {
             Some(client) => client,
             // The client is gone: what it asked for happens all the same.
-            None => Box::new(Client::new(lend.client, 0, self.now_ms)),
+            None => {
+                let mut stand_in = Box::new(Client::new(lend.client, 0, self.now_ms));
+                (stand_in.db, stand_in.proto) = (lend.db, lend.proto);
+                stand_in
+            }
         };
         let is_there = client.number != 0;
         let mut out = Vec::new();
         let now_ms = self.now_ms;
         self.now_ms = now_ms.max(lend.now_ms);
+        // The shards stand outside the guarded call: a panic must not drop them.
+        let mut shards: Vec<(ShardId, Box<Shard>)> =
+            lend.owners.iter_mut().filter_map(|owner| Some((owner.shard, owner.whole.take()?))).collect();
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
-            HoldMode::Whole => self.run_whole(&mut client, &mut lend, &mut out),
+            HoldMode::Whole => {
+                self.run_whole(&mut client, &mut lend, &mut shards, &mut out);
+                Vec::new()
+            }
             HoldMode::Shared | HoldMode::Exclusive => self.run_lent(&mut client, &mut lend, &mut out),
         }));
         self.now_ms = now_ms;
+        if outcome.is_err() {
+            self.sort_shards(&mut shards);
+        }
+        for (id, shard) in shards {
+            let owner = lend.owners.iter_mut().find(|owner| owner.shard == id);
+            owner.expect("it came from there").whole = Some(shard);
+        }
         let changes = match outcome {
             Ok(changes) => changes,
             Err(panic) => {
@@ -520,7 +532,32 @@ impl Node {
             self.settle(client);
         }
         self.give_all_back(id, &mut lend, &changes);
+        self.end_watches(lend.client, lend.watch_mask);
         self.answer(lend.client, lend.sequence, &out);
+    }
+
+    /// After a panic: every shard to its place, and every key to its shard.
+    #[cold]
+    fn sort_shards(&mut self, shards: &mut [(ShardId, Box<Shard>)]) {
+        for (place, shard) in shards.iter_mut() {
+            if shard.id == self.id && self.shard.id == *place {
+                std::mem::swap(&mut self.shard, shard);
+            }
+        }
+        for db in 0..self.shard.n_databases() {
+            let db = DbIndex(db as u16);
+            let server = self.server.clone();
+            let is_guest = |key: &[u8]| server.shard_of(key) != self.id;
+            let guests: Vec<Box<[u8]>> =
+                self.shard.keyspaces()[db.0 as usize].iter().map(|entry| entry.key().into()).filter(|key: &Box<[u8]>| is_guest(key)).collect();
+            for name in guests {
+                let key = Key { bytes: &name, hash: self.server.hash_key(&name) };
+                let home = shards.iter_mut().find(|(place, _)| *place == self.server.shard_of(&name));
+                if let (Some(entry), Some((_, home))) = (self.shard.keyspace(db).remove(&key), home) {
+                    home.keyspace(db).adopt(key.hash, entry);
+                }
+            }
+        }
     }
 
     /// Runs the handler (or the EXEC queue) on the own keyspace with the lent entries in it.
@@ -597,35 +634,23 @@ impl Node {
         &mut self,
         client: &mut Box<Client>,
         lend: &mut Lend,
+        shards: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
-    ) -> Vec<(DbIndex, Box<[u8]>)> {
+    ) {
         if let Some(multi) = lend.multi.take() {
-            if lend.is_touched {
-                Reply::new(out, lend.proto).null_array();
-                return Vec::new();
+            match lend.is_touched {
+                true => Reply::new(out, lend.proto).null_array(),
+                false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
             }
-            let mut shards: Vec<(ShardId, Box<Shard>)> = Vec::new();
-            for owner in lend.owners.iter_mut() {
-                if let Some(shard) = owner.whole.take() {
-                    shards.push((owner.shard, shard));
-                }
-            }
-            self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut shards, out);
-            for (id, shard) in shards {
-                let owner = lend.owners.iter_mut().find(|owner| owner.shard == id);
-                owner.expect("it came from there").whole = Some(shard);
-            }
-            return Vec::new();
+            return;
         }
         let Handler::Whole(handler) = lend.row.command.handler else {
             panic!("'{}' does not take whole shards", lend.row.command.name)
         };
         let args = Args::new(&lend.text, &lend.ranges);
         let caller = Caller { client: lend.client, db: lend.db };
-        let mut others: Vec<&mut Box<Shard>> =
-            lend.owners.iter_mut().filter_map(|owner| owner.whole.as_mut()).collect();
+        let mut others: Vec<&mut Box<Shard>> = shards.iter_mut().map(|(_, shard)| shard).collect();
         self.on_all_shards(&mut others, handler, caller, lend.proto, out, args);
-        Vec::new()
     }
 
     /// Runs a handler on the own shard and on `others`; the own shard's reply counts.

@@ -33,7 +33,8 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
-use crate::commands::{Found, KeyShape, Row, TABLE, Table};
+use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
+use crate::command_stats::CommandStats;
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -44,15 +45,17 @@ use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 
 use gather::Gather;
-use inbox::LaneRequest;
+use inbox::LaneItem;
 use loans::{Ask, Lend};
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 const WAVE: usize = 16;
+/// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
+const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 512;
 /// Unanswered requests from one shard to one peer.
-pub const CREDIT: u32 = 4096;
+pub const CREDIT: i32 = 4096;
 /// An outbox that holds more takes no further requests (replies always fit: they were reserved by the peer's credit).
 const MAX_OUTBOX_BYTES: usize = 4 << 20;
 
@@ -66,11 +69,16 @@ pub struct Node {
     pub clients: Clients,
     /// One per peer (the own one stays empty).
     pub outboxes: Vec<Batch>,
-    credit: Vec<u32>,
+    credit: Vec<i32>,
     credit_waiters: Vec<Vec<ClientId>>,
     holds: Holds,
+    /// What the holds have set free and what has not run yet.
+    freed: VecDeque<Freed>,
+    is_running_freed: bool,
+    /// While a peer has this whole shard: the clients whose watches end when it is back.
+    unwatches_while_away: Option<Vec<ClientId>>,
     /// Requests of other workers' clients that wait for a hold here, and those behind them.
-    lanes: HashMap<ClientId, VecDeque<LaneRequest>>,
+    lanes: HashMap<ClientId, VecDeque<LaneItem>>,
     /// Asks granted or waiting here.
     asks: HashMap<(ShardId, LendId), Ask>,
     /// Lends that this worker coordinates.
@@ -98,6 +106,9 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    last_name: LastName<'static>,
+    /// This worker's counters per command.
+    stats: Arc<CommandStats>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -168,6 +179,9 @@ impl Node {
             credit: vec![CREDIT; n_shards],
             credit_waiters: vec![Vec::new(); n_shards],
             holds: Holds::default(),
+            freed: VecDeque::new(),
+            is_running_freed: false,
+            unwatches_while_away: None,
             lanes: HashMap::new(),
             asks: HashMap::new(),
             lends: HashMap::new(),
@@ -189,6 +203,8 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            last_name: LastName::default(),
+            stats: server.command_stats[usize::from(id.0)].clone(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -280,12 +296,17 @@ impl Node {
         self.settle(client);
     }
 
-    /// Runs the client's waiting request past the holds: it has just been granted.
+    /// Runs the client's waiting request past the holds: it has just been granted. That one only: those behind it would find the
+    /// passage of this one in their way.
     fn resume_granted(&mut self, id: ClientId) {
         let Some(mut client) = self.clients.take(id) else { return };
         if client.parked == Parked::Hold {
             client.parked = Parked::No;
             self.run_query(&mut client, Admit::First);
+            if client.parked == Parked::No && !client.query.is_empty() && !client.is_queued {
+                client.is_queued = true;
+                self.runnable.push_back(id);
+            }
         }
         self.settle(client);
     }
@@ -348,7 +369,8 @@ impl Node {
             let mut ranges = std::mem::take(&mut self.ranges);
             wave.clear();
             ranges.clear();
-            let parsed = self.parse_wave(client, input, at, &mut wave, &mut ranges);
+            let is_only_one = admit == Admit::First;
+            let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges);
             n_run += wave.len();
             let outcome = catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
             let stopped_at = outcome.unwrap_or_else(|panic| {
@@ -362,6 +384,7 @@ impl Node {
                 return start;
             }
             match parsed {
+                WaveEnd::More(next) if is_only_one => return next,
                 WaveEnd::More(next) => at = next,
                 WaveEnd::NeedsBytes(next) => return next,
                 WaveEnd::Broken(error) => {
@@ -385,11 +408,12 @@ impl Node {
         client: &mut Client,
         input: &[u8],
         at: usize,
+        admit: Admit,
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
         let (limits, size) = match client.is_authenticated || self.config.requirepass.is_empty() {
-            true => (self.limits.clone(), WAVE),
+            true => (self.limits.clone(), if admit == Admit::First { 1 } else { WAVE }),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
         };
@@ -429,14 +453,24 @@ impl Node {
             for item in wave.iter().filter(|item| item.hash != 0 && item.shard == self.id) {
                 keyspace.prefetch_entry(item.hash);
             }
+            let is_deep = |item: &&Item| {
+                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_collection)
+            };
+            if wave.iter().any(|item| is_deep(&item)) {
+                for level in 0..VALUE_WAVES {
+                    for item in wave.iter().filter(is_deep) {
+                        keyspace.prefetch_value(item.hash, level);
+                    }
+                }
+            }
         }
         end
     }
 
     /// The row of a request and, if it has exactly one key, the key's hash and owner (hash 0: no single key).
     #[inline]
-    fn look_up(&self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
-        let row = match self.table.find(args) {
+    fn look_up(&mut self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
+        let row = match self.table.find_again(args, &mut self.last_name) {
             Found::Row(row) => row,
             Found::UnknownCommand => return (Err(Unknown::Command), 0, self.id),
             Found::UnknownSubcommand(row) => return (Err(Unknown::Subcommand(row)), 0, self.id),
@@ -503,12 +537,11 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
-            self.server.command_stats[own].end(row.id, started);
+            self.stats.end(row.id, started);
             if client.reply_mode != ReplyMode::On {
                 self.mute(client);
             }
@@ -561,7 +594,7 @@ impl Node {
                     node.run_shard(client, handler, args);
                 })
             }
-            Handler::Split(handler, merge) => self.start_gather(client, row, args, handler, merge),
+            Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
             Handler::Whole(handler) => match self.n_shards() {
                 1 => {
                     self.run_shard(client, handler, args);
@@ -669,8 +702,10 @@ impl Node {
         }
         let is_write = row.command.is_write();
         if is_write {
+            let is_run = client.n_unanswered_writes == 0
+                || client.write_command.is_some_and(|command| std::ptr::eq(command, row.command));
             client.n_unanswered_writes += 1;
-            client.write_command = Some(row.command);
+            client.write_command = is_run.then_some(row.command);
             client.write_mask |= 1 << shard.0;
         }
         let sequence = client.next_sequence();
@@ -703,7 +738,7 @@ impl Node {
     /// Reserves room toward `peer` for one request and its reply.
     fn take_credit(&mut self, client: ClientId, peer: ShardId) -> bool {
         let peer = usize::from(peer.0);
-        if self.credit[peer] == 0 || self.outboxes[peer].bytes.len() > MAX_OUTBOX_BYTES {
+        if self.credit[peer] <= 0 || self.outboxes[peer].bytes.len() > MAX_OUTBOX_BYTES {
             self.credit_waiters[peer].push(client);
             return false;
         }
@@ -857,7 +892,7 @@ impl Node {
     fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.stats.reject(row.map(|row| row.id), &error.wire());
         self.answer_refusal(client, error);
     }
 
@@ -895,11 +930,10 @@ impl Node {
         let name = client.last_command.map_or("?", |command| command.name);
         self.note_panic(name, panic);
         client.out.truncate(self.mark.0.max(client.out_at));
-        if client.pending.is_empty() {
-            Reply::new(&mut client.out, client.proto).error(INTERNAL_ERROR);
-        }
+        client.held.truncate(self.mark.1);
+        // Behind what earlier requests are still owed.
+        self.reply_here(client, |reply| reply.error(INTERNAL_ERROR));
         client.closing = Closing::AfterReplies;
-        client.pending.clear();
     }
 
     /// Counts an error of the command that is running.
@@ -907,7 +941,7 @@ impl Node {
     fn note_failure(&self, error: &CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].fail(self.running, &error.wire());
+        self.stats.fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -1033,7 +1067,7 @@ impl Node {
 
     /// What is begun here and not ended, by name: all zeros when the node is at rest and its clients have their answers.
     pub fn outstanding(&self) -> Vec<(&'static str, usize)> {
-        let credit_out = self.credit.iter().map(|left| (CREDIT - left) as usize).sum();
+        let credit_out = self.credit.iter().map(|left| CREDIT.abs_diff(*left) as usize).sum();
         vec![
             ("held keys", self.holds.n_held()),
             ("holds", usize::from(!self.holds.is_idle())),
@@ -1043,6 +1077,7 @@ impl Node {
             ("lends waiting for their turn", self.waiting_front.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
+            ("freed", self.freed.len()),
             ("credit", credit_out),
             ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
             ("clients to run", self.runnable.len()),
@@ -1058,7 +1093,7 @@ impl Node {
     pub fn each_second(&mut self) {
         self.server.note_peak_memory();
         let own = usize::from(self.id.0);
-        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
+        self.server.workers[own].take_rates(self.stats.total_calls());
     }
 
     /// Runs one slice of the oldest job.
@@ -1081,10 +1116,15 @@ impl Node {
             reply: Reply::new(&mut out, running.proto),
             job: None,
         };
-        if running.job.slice(&mut ctx) {
-            self.deliver(running.origin, running.to, &out);
-        } else {
-            self.jobs.push_back(running);
+        match catch_unwind(AssertUnwindSafe(|| running.job.slice(&mut ctx))) {
+            Ok(true) => self.deliver(running.origin, running.to, &out),
+            Ok(false) => self.jobs.push_back(running),
+            Err(panic) => {
+                self.note_panic("a job", &*panic);
+                out.clear();
+                Reply::new(&mut out, running.proto).error(INTERNAL_ERROR);
+                self.deliver(running.origin, running.to, &out);
+            }
         }
         self.scratch = out;
     }
@@ -1109,7 +1149,9 @@ impl Node {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.answer(sequence, reply);
         let front = client.front;
-        if client.out.len() > client.out_at && !client.is_dirty {
+        // A closing one even if its last reply is muted: its end is due.
+        let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
+        if wants_write && !client.is_dirty {
             client.is_dirty = true;
             self.dirty.push(id);
         }
@@ -1141,7 +1183,8 @@ impl Node {
             self.holds.forget(id, &mut freed);
             self.run_freed(freed);
         }
-        let waiting: Vec<_> = self.waiting_front.extract_if(|(client, _), _| *client == id).collect();
+        let mut waiting: Vec<_> = self.waiting_front.extract_if(|(client, _), _| *client == id).collect();
+        waiting.sort_unstable_by_key(|(_, lend)| lend.0);
         for (_, lend) in waiting {
             self.ask_next_owner(lend);
         }
@@ -1162,42 +1205,39 @@ impl Node {
         }
     }
 
-    /// Whether one of the client's watched keys of this shard had changed; its watches here end.
-    fn unwatch_here(&mut self, id: ClientId) -> bool {
-        self.shard.unwatch(id, self.now_ms)
+    /// Ends the client's watches on this shard, or as soon as it is back.
+    fn unwatch_here(&mut self, id: ClientId) {
+        match &mut self.unwatches_while_away {
+            Some(later) => later.push(id),
+            None => self.shard.unwatch(id),
+        }
     }
 
-    /// Runs what a release has set free, in order.
+    /// Runs what a release has set free, in order. What that sets free in turn joins the line: nothing runs inside another.
     fn run_freed(&mut self, freed: Vec<Freed>) {
-        let mut work: VecDeque<Freed> = freed.into();
-        while let Some(next) = work.pop_front() {
-            let mut more = Vec::new();
+        self.freed.extend(freed);
+        if std::mem::replace(&mut self.is_running_freed, true) {
+            return;
+        }
+        while let Some(next) = self.freed.pop_front() {
             match next {
-                Freed::Request(client) => self.run_waiting_request(client, Admit::First),
                 Freed::Lend(shard, lend) => self.grant(shard, lend),
-                Freed::Readmit(who) => {
-                    match who {
-                        Who::Request(client) => self.run_waiting_request(client, Admit::Check),
-                        Who::Lend(shard, lend) => self.readmit_ask(shard, lend),
+                Freed::Request(client, passage) => {
+                    let is_own = client.worker() == self.id;
+                    match is_own {
+                        true => self.resume_granted(client),
+                        false => self.run_lane_head(client),
                     }
-                    self.holds.reopen_gate(&mut more);
+                    let mut more = Vec::new();
+                    self.holds.ran(passage, &mut more);
+                    self.freed.extend(more);
+                    if !is_own {
+                        self.run_lane(client);
+                    }
                 }
             }
-            work.extend(more);
         }
-    }
-
-    fn run_waiting_request(&mut self, client: ClientId, admit: Admit) {
-        if client.worker() != self.id {
-            self.run_lane(client, admit);
-        } else if admit == Admit::First {
-            self.resume_granted(client);
-        } else if let Some(parked) = self.clients.get_mut(client)
-            && parked.parked == Parked::Hold
-        {
-            parked.parked = Parked::No;
-            self.resume(client);
-        }
+        self.is_running_freed = false;
     }
 
     /// Keys of `args`, once each.

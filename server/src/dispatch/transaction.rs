@@ -96,7 +96,7 @@ impl Node {
         if let Some(step) = self.wait_for_lent(client, row, args, mask, admit) {
             return step;
         }
-        if let Some(step) = self.may_gather(client, row, mask) {
+        if let Some(step) = self.may_gather(client, row, mask, admit) {
             return step;
         }
         client.watch_mask |= mask;
@@ -235,7 +235,7 @@ impl Node {
         let short_of_credit = (0..self.n_shards()).any(|shard| {
             shard != usize::from(self.id.0)
                 && (is_whole || keys.iter().any(|key| usize::from(self.server.shard_of(key).0) == shard))
-                && self.credit[shard] == 0
+                && self.credit[shard] <= 0
         });
         if short_of_credit {
             for shard in 0..self.n_shards() {
@@ -254,7 +254,8 @@ impl Node {
     fn exec_here(&mut self, client: &mut Box<Client>, multi: Multi) {
         client.watched.clear();
         let mask = std::mem::take(&mut client.watch_mask);
-        let is_touched = mask != 0 && self.unwatch_here(client.id);
+        let is_touched = mask != 0 && self.shard.is_touched(client.id, self.now_ms);
+        self.end_watches(client.id, mask);
         let mut out = Vec::new();
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
@@ -308,10 +309,9 @@ impl Node {
         let row = TABLE.row(queued.row);
         client.last_command = Some(queued.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         self.run_queued_handler(client, queued, row, others, out);
-        self.server.command_stats[own].end(row.id, started);
+        self.stats.end(row.id, started);
     }
 
     fn run_queued_handler(

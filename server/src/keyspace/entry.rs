@@ -170,6 +170,13 @@ impl<'a> EntryRef<'a> {
         }
     }
 
+    /// The object, if the value is one.
+    #[inline(always)]
+    pub fn object(self) -> Option<&'a Object> {
+        // SAFETY: the kind says that an initialised object stands there, aligned by `value_offset`.
+        (Kind::of(self.header().meta) == Kind::Object).then(|| unsafe { &*self.value::<Object>() })
+    }
+
     /// The deadline, in Unix milliseconds. The key is dead when the clock is past it.
     #[inline(always)]
     pub fn expire_at(self) -> Option<i64> {
@@ -185,13 +192,15 @@ impl<'a> EntryRef<'a> {
 
     #[inline(always)]
     pub fn is_expired(self, now_ms: i64) -> bool {
-        self.expire_at().is_some_and(|deadline| now_ms > deadline)
+        // A held entry is alive: whoever found it dead would free it under its readers.
+        self.expire_at().is_some_and(|deadline| now_ms > deadline) && !self.is_held()
     }
 
     pub fn is_lent(self) -> bool {
         Kind::of(self.header().meta) == Kind::Lent
     }
 
+    /// Others read it in place: it must not be changed, moved or freed.
     pub fn is_held(self) -> bool {
         self.header().meta & HELD != 0
     }

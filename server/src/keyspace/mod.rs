@@ -150,6 +150,14 @@ impl Keyspace {
         self.table.prefetch_entry(hash);
     }
 
+    /// Further waves, for values behind pointers: fetches level `wave` of what the entry leads to.
+    #[inline(always)]
+    pub fn prefetch_value(&self, hash: u64, wave: usize) {
+        if let Some(object) = self.table.candidate(hash).and_then(EntryRef::object) {
+            object.prefetch(wave);
+        }
+    }
+
     /// The entry of a key, dead or alive.
     #[inline]
     pub fn peek(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
@@ -281,10 +289,26 @@ impl Keyspace {
     }
 
     /// An alias of a living key's entry: it reads the owner's value in place, and may be sent to another thread. Whoever
-    /// asks keeps the entry from being changed, moved or freed until the alias is dropped.
-    pub fn share(&self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
+    /// asks keeps the entry from being changed, moved or freed until `end_sharing`; expiry leaves it alone by itself.
+    pub fn share(&mut self, key: &Key<'_>, now_ms: i64) -> Option<Entry> {
         let entry = self.peek(key)?;
-        (!entry.is_expired(now_ms) && !entry.is_lent()).then(|| Entry::alias(entry))
+        if entry.is_expired(now_ms) || entry.is_lent() {
+            return None;
+        }
+        if !entry.is_held() {
+            // Written by the first share only: later ones find it read from elsewhere.
+            self.get_mut(key)?.hold();
+        }
+        self.peek(key).map(Entry::alias)
+    }
+
+    /// The last alias of a key's entry is dropped: it may be changed again.
+    pub fn end_sharing(&mut self, key: &Key<'_>) {
+        if let Some(mut entry) = self.get_mut(key)
+            && entry.as_ref().is_held()
+        {
+            entry.release();
+        }
     }
 
     /// Puts an entry in its place: over the stub it left, or as a new key; `None` ends the stub, if there is one.
@@ -403,7 +427,9 @@ impl Keyspace {
         mut on_expired: impl FnMut(EntryRef<'_>),
     ) -> usize {
         let mut budget_left = Budget { left: budget };
-        loop {
+        // Dead ones that are read from elsewhere just now: back into the index, for the next call.
+        let mut held: Vec<NonNull<Node>> = Vec::new();
+        let spent = loop {
             let mut batch: [Option<Entry>; EXPIRE_BATCH] = [const { None }; EXPIRE_BATCH];
             let mut dead: [Option<(u64, NonNull<u8>)>; EXPIRE_BATCH] = [None; EXPIRE_BATCH];
             let mut n_dead = 0;
@@ -412,7 +438,12 @@ impl Keyspace {
             {
                 let raw = Entry::of_node(node);
                 // SAFETY: the node was in the index, so its entry lives in the table.
-                let hash = self.table.hash(unsafe { EntryMut::of(raw) }.as_ref().key());
+                let entry = unsafe { EntryMut::of(raw) };
+                if entry.as_ref().is_held() {
+                    held.push(node);
+                    continue;
+                }
+                let hash = self.table.hash(entry.as_ref().key());
                 self.table.prefetch_bucket(hash);
                 dead[n_dead] = Some((hash, raw));
                 n_dead += 1;
@@ -427,9 +458,14 @@ impl Keyspace {
                 self.lazyfree.give_entry(entry);
             }
             if n_dead < EXPIRE_BATCH {
-                return budget - budget_left.left;
+                break budget - budget_left.left;
             }
+        };
+        for node in held {
+            // SAFETY: the entry still lives in the table, and `next_dead` took it out of its list.
+            unsafe { self.expiry.insert(node) };
         }
+        spent
     }
 
     /// Removes all keys. Costs nothing; the memory comes back by [`Keyspace::free_slice`].

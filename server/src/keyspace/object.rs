@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::entry::Alias;
+use super::table::prefetch;
 use crate::types::{Hash, List, Set};
 use crate::vector::VectorValue;
 
@@ -42,6 +43,20 @@ impl Object {
         }
     }
 
+    /// Asks the cache for what a command on a small value touches, one level of pointers per `wave` (0: the value itself).
+    #[inline]
+    pub fn prefetch(&self, wave: usize) {
+        match self {
+            Object::List(list) if wave == 0 => prefetch_box(list),
+            Object::Set(set) if wave == 0 => prefetch_box(set),
+            Object::Hash(hash) if wave == 0 => prefetch_box(hash),
+            Object::List(list) => list.prefetch(wave - 1),
+            Object::Set(set) => set.prefetch(wave - 1),
+            Object::Hash(hash) => hash.prefetch(wave - 1),
+            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => {}
+        }
+    }
+
     /// Bytes allocated below the entry. A shared string counts in full.
     pub fn memory_bytes(&self) -> usize {
         match self {
@@ -64,6 +79,11 @@ impl Object {
             Object::Alias(alias) => alias.target().view(),
         }
     }
+}
+
+#[inline(always)]
+fn prefetch_box<T>(value: &T) {
+    prefetch(std::ptr::from_ref(value).addr() as u64);
 }
 
 /// What a key holds.

@@ -22,6 +22,8 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use smallvec::SmallVec;
+
 use super::hash::HashSeed;
 
 mod dir_word;
@@ -36,7 +38,8 @@ pub use walk::ScanPosition;
 
 use dir_word::{COUNT_ONE, DirWord, SIZES, roomy_size};
 use owned::{address_of, raw_of, same_key};
-use segment::{ADDRESS, FULL, MAX_BUCKETS, SLOTS, Segment, SlotIndex, prefetch, word};
+pub use segment::prefetch;
+use segment::{ADDRESS, FULL, MAX_BUCKETS, SLOTS, Segment, SlotIndex, word};
 use walk::PREFIX_BITS;
 
 /// Two buddies become one when they have at most this many entries together.
@@ -49,7 +52,7 @@ const SPLIT_AHEAD: usize = 12;
 /// The hash table.
 pub struct Table<E: TableEntry> {
     /// Empty, or 2^depth words.
-    directory: Vec<DirWord>,
+    directory: SmallVec<[DirWord; 1]>,
     depth: u32,
     /// Segments whose local depth is `depth`; when there are none the directory can be halved.
     n_at_depth: usize,
@@ -71,7 +74,7 @@ impl<E: TableEntry> Table<E> {
     /// An empty table: no memory beside itself.
     pub fn new(seed: HashSeed) -> Table<E> {
         Table {
-            directory: Vec::new(),
+            directory: SmallVec::new(),
             depth: 0,
             n_at_depth: 0,
             n_segments: 0,
@@ -104,7 +107,7 @@ impl<E: TableEntry> Table<E> {
 
     /// Bytes of directory and segments, without the entries and without this struct.
     pub fn memory_bytes(&self) -> usize {
-        self.segment_bytes + self.directory.capacity() * size_of::<DirWord>()
+        self.segment_bytes + if self.directory.spilled() { self.directory.capacity() * size_of::<DirWord>() } else { 0 }
     }
 
     #[inline(always)]
@@ -133,6 +136,35 @@ impl<E: TableEntry> Table<E> {
     pub fn prefetch_entry(&self, hash: u64) {
         if let Some(segment) = self.segment_of(hash) {
             segment.prefetch_targets(hash as u16);
+        }
+    }
+
+    /// The first entry of the home bucket that may be the one of `hash`: by its tag, no key is read. For prefetching only.
+    #[inline(always)]
+    pub fn candidate(&self, hash: u64) -> Option<E::Ref<'_>> {
+        let address = self.segment_of(hash)?.first_match(hash as u16)?;
+        // SAFETY: the address of an entry of this table, which lives and stays unchanged while `self` is borrowed.
+        Some(unsafe { E::borrow(raw_of(address)) })
+    }
+
+    /// Asks the cache for the one segment of a small table.
+    #[inline(always)]
+    pub fn prefetch_small(&self) {
+        if let [word] = self.directory[..] {
+            prefetch(word.address());
+        }
+    }
+
+    /// Asks the cache for the first entry of a table that has one or few.
+    #[inline(always)]
+    pub fn prefetch_first_entry(&self) {
+        if let [word] = self.directory[..]
+            // SAFETY: a word of the directory, read only while `self` is borrowed.
+            && let Some(segment) = unsafe { word.segment() }
+        {
+            let address = segment.get(SlotIndex(0)) & ADDRESS;
+            prefetch(address);
+            prefetch(address + 64);
         }
     }
 
@@ -310,7 +342,7 @@ impl<E: TableEntry> Table<E> {
             self.depth < PREFIX_BITS && n <= self.n_segments * MAX_SPARSE,
             "the hash does not spread the keys"
         );
-        let mut doubled = Vec::with_capacity(n);
+        let mut doubled = SmallVec::with_capacity(n);
         for &word in &self.directory {
             doubled.extend([word, word.without_count()]);
         }
@@ -348,7 +380,7 @@ impl<E: TableEntry> Table<E> {
             first = merged;
         }
         if self.len == 0 && self.depth == 0 {
-            self.directory = Vec::new();
+            self.directory = SmallVec::new();
             (self.n_at_depth, self.n_segments, self.n_drained) = (0, 0, 0);
         }
     }
@@ -442,7 +474,7 @@ impl<E: TableEntry> Table<E> {
             self.n_drained = self.directory.len() - first;
         }
         debug_assert_eq!(self.len, 0);
-        self.directory = Vec::new();
+        self.directory = SmallVec::new();
         (self.depth, self.n_at_depth, self.n_segments, self.n_drained) = (0, 0, 0, 0);
         true
     }

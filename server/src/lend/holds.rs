@@ -4,6 +4,7 @@
 //!   key ──► KeyHold { exclusive | shared n, queue: [waiter, waiter, ...] }      one queue per key, first in first out
 //!   waiter = a request (of one client) or a lend in its ordered round; it waits as a whole and holds nothing meanwhile
 //!   gate   = a whole-shard lend waits or holds: every newcomer queues here, in order
+//!   passage = what a freed request holds until it has run: between its grant and its run nobody gets in
 //! ```
 //!
 //! Invariants: a waiter is granted when it is at the front of all its keys' queues and no hold conflicts; a newcomer that finds a
@@ -46,16 +47,11 @@ impl KeyHold {
     }
 }
 
+/// Who waits for what; a request without keys waits at the gate only.
 struct Waiter {
     who: Who,
     mode: HoldMode,
     keys: Vec<Box<[u8]>>,
-}
-
-/// A newcomer behind the gate.
-struct Gated {
-    who: Who,
-    mode: HoldMode,
 }
 
 /// All holds of one shard.
@@ -66,8 +62,10 @@ pub struct Holds {
     free_waiters: Vec<WaiterId>,
     /// The lend that has the whole shard.
     whole: Option<(ShardId, LendId)>,
-    gate: VecDeque<Gated>,
+    gate: VecDeque<Waiter>,
     n_held: usize,
+    /// Requests without keys that are freed and have not run yet.
+    n_keyless: usize,
     /// Waits so far, for INFO and the simulation.
     pub n_waits: u64,
 }
@@ -82,15 +80,21 @@ pub enum Admission {
     Waits,
 }
 
-/// What `release` sets free, in the order in which it must be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is set free, in the order in which it must be run.
+#[derive(Debug, PartialEq, Eq)]
 pub enum Freed {
-    /// Run this client's waiting request now, past the check.
-    Request(ClientId),
+    /// Run this client's waiting request now, past the check, then hand the passage to `ran`.
+    Request(ClientId, Passage),
     /// The lend holds its keys now.
     Lend(ShardId, LendId),
-    /// The gate is open for this one: admit it again, as a newcomer.
-    Readmit(Who),
+}
+
+/// What a freed request holds until it has run.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a passage that is not handed back holds its keys for ever"]
+pub struct Passage {
+    mode: HoldMode,
+    keys: Vec<Box<[u8]>>,
 }
 
 impl Holds {
@@ -108,24 +112,22 @@ impl Holds {
     /// Makes a keyless request wait behind the gate.
     pub fn wait_at_gate(&mut self, who: Who) {
         self.n_waits += 1;
-        self.gate.push_back(Gated { who, mode: HoldMode::Shared });
+        self.gate.push_back(Waiter { who, mode: HoldMode::Shared, keys: Vec::new() });
     }
 
     /// Whether a request on `keys` may run now. It holds nothing: it runs at once.
-    pub fn admits<'a>(&self, mode: HoldMode, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
-        self.admits_keyless()
-            && keys.all(|key| {
-                self.keys.get(key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode))
-            })
+    pub fn admits<'a>(&self, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.admits_keyless() && self.are_free(mode, keys)
+    }
+
+    /// Whether nobody holds against `mode` or waits on any of `keys`; the gate apart.
+    fn are_free<'a>(&self, mode: HoldMode, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        keys.all(|key| self.keys.get(key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode)))
     }
 
     /// Queues a request that `admits` has refused.
     pub fn wait<'a>(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) {
-        if !self.admits_keyless() {
-            self.wait_at_gate(who);
-            return;
-        }
-        self.enqueue(who, mode, keys);
+        self.queue(Waiter::new(who, mode, keys));
     }
 
     /// A lend asks for `keys`. `Try` never waits.
@@ -136,7 +138,7 @@ impl Holds {
         may_wait: bool,
         keys: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> Admission {
-        if self.admits(mode, keys.clone()) && (mode != HoldMode::Whole || self.keys.is_empty()) {
+        if self.admits(mode, keys.clone()) && (mode != HoldMode::Whole || self.is_empty()) {
             if mode == HoldMode::Whole {
                 self.whole = Some(who);
             } else {
@@ -149,14 +151,22 @@ impl Holds {
         if !may_wait {
             return Admission::Refused;
         }
-        let lend = Who::Lend(who.0, who.1);
-        if mode == HoldMode::Whole || !self.admits_keyless() {
-            self.n_waits += 1;
-            self.gate.push_back(Gated { who: lend, mode });
-        } else {
-            self.enqueue(lend, mode, keys);
-        }
+        self.queue(Waiter::new(Who::Lend(who.0, who.1), mode, keys));
         Admission::Waits
+    }
+
+    /// No key is held or waited for, and no freed request has yet to run: a whole-shard lend may begin.
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.n_keyless == 0
+    }
+
+    fn queue(&mut self, waiter: Waiter) {
+        self.n_waits += 1;
+        if waiter.mode == HoldMode::Whole || !self.admits_keyless() {
+            self.gate.push_back(waiter);
+        } else {
+            self.enqueue(waiter);
+        }
     }
 
     fn hold(&mut self, key: &[u8], mode: HoldMode) {
@@ -168,19 +178,15 @@ impl Holds {
         self.n_held += 1;
     }
 
-    fn enqueue<'a>(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) {
-        self.n_waits += 1;
-        let mut names: Vec<Box<[u8]>> = keys.map(Box::from).collect();
-        names.sort_unstable();
-        names.dedup();
+    fn enqueue(&mut self, waiter: Waiter) {
         let id = self.free_waiters.pop().unwrap_or_else(|| {
             self.waiters.push(None);
             self.waiters.len() - 1
         });
-        for name in &names {
-            self.keys.entry_ref(&**name).or_default().queue.push_back(id);
+        for key in &waiter.keys {
+            self.keys.entry_ref(&**key).or_default().queue.push_back(id);
         }
-        self.waiters[id] = Some(Waiter { who, mode, keys: names });
+        self.waiters[id] = Some(waiter);
     }
 
     /// A lend gives `keys` back. Those set free are appended to `freed`.
@@ -217,6 +223,14 @@ impl Holds {
         self.open_gate(freed);
     }
 
+    /// A freed request has run (or is gone).
+    pub fn ran(&mut self, passage: Passage, freed: &mut Vec<Freed>) {
+        if passage.keys.is_empty() {
+            self.n_keyless -= 1;
+        }
+        self.release(passage.mode, passage.keys.iter().map(|key| &**key), freed);
+    }
+
     /// Grants what has come to the front of all its queues, from the keys in `work` on.
     fn grant_waiters(&mut self, mut work: Vec<Box<[u8]>>, freed: &mut Vec<Freed>) {
         while let Some(key) = work.pop() {
@@ -240,49 +254,50 @@ impl Holds {
             for key in &waiter.keys {
                 self.keys.get_mut(key).expect("a waited-for key has an entry").queue.pop_front();
             }
-            match waiter.who {
-                Who::Request(client) => freed.push(Freed::Request(client)),
-                Who::Lend(shard, lend) => {
-                    for key in &waiter.keys {
-                        self.hold(key, waiter.mode);
-                    }
-                    freed.push(Freed::Lend(shard, lend));
-                }
-            }
-            work.extend(waiter.keys);
+            // Others may wait behind it with a mode that goes along.
+            work.extend(waiter.keys.iter().cloned());
+            self.grant(waiter, freed);
         }
     }
 
-    fn open_gate(&mut self, freed: &mut Vec<Freed>) {
-        if self.whole.is_some() {
-            return;
+    /// Holds a waiter's keys for it and sets it free.
+    fn grant(&mut self, waiter: Waiter, freed: &mut Vec<Freed>) {
+        for key in &waiter.keys {
+            self.hold(key, waiter.mode);
         }
-        while let Some(front) = self.gate.front() {
-            if front.mode == HoldMode::Whole {
-                if self.keys.is_empty()
-                    && let Who::Lend(shard, lend) = front.who
-                {
-                    self.whole = Some((shard, lend));
-                    self.gate.pop_front();
-                    freed.push(Freed::Lend(shard, lend));
-                }
+        freed.push(match waiter.who {
+            Who::Request(client) => {
+                self.n_keyless += usize::from(waiter.keys.is_empty());
+                Freed::Request(client, Passage { mode: waiter.mode, keys: waiter.keys })
+            }
+            Who::Lend(shard, lend) => Freed::Lend(shard, lend),
+        });
+    }
+
+    /// Lets in what waits at the gate, up to the next whole-shard lend, which goes when the shard is empty.
+    fn open_gate(&mut self, freed: &mut Vec<Freed>) {
+        while self.whole.is_none()
+            && let Some(front) = self.gate.front()
+        {
+            if front.mode == HoldMode::Whole && !self.is_empty() {
                 return;
             }
-            let gated = self.gate.pop_front().expect("the front was just seen");
-            freed.push(Freed::Readmit(gated.who));
-            // One at a time: the readmitted one may take holds that a following whole-shard lend has to wait for.
-            return;
+            let waiter = self.gate.pop_front().expect("the front was just seen");
+            match (waiter.mode, waiter.who) {
+                (HoldMode::Whole, Who::Lend(shard, lend)) => {
+                    self.whole = Some((shard, lend));
+                    freed.push(Freed::Lend(shard, lend));
+                }
+                (HoldMode::Whole, Who::Request(_)) => unreachable!("requests never ask for a whole shard"),
+                (mode, _) if self.are_free(mode, waiter.keys.iter().map(|key| &**key)) => self.grant(waiter, freed),
+                _ => self.enqueue(waiter),
+            }
         }
-    }
-
-    /// Goes on opening the gate after a readmitted newcomer was handled.
-    pub fn reopen_gate(&mut self, freed: &mut Vec<Freed>) {
-        self.open_gate(freed);
     }
 
     /// Forgets a waiting request of a client that is gone. Holds of lends are never forgotten: they complete.
     pub fn forget(&mut self, client: ClientId, freed: &mut Vec<Freed>) {
-        self.gate.retain(|gated| gated.who != Who::Request(client));
+        self.gate.retain(|waiter| waiter.who != Who::Request(client));
         let gone: Vec<WaiterId> = (0..self.waiters.len())
             .filter(|&id| self.waiters[id].as_ref().is_some_and(|w| w.who == Who::Request(client)))
             .collect();
@@ -297,9 +312,23 @@ impl Holds {
         self.open_gate(freed);
     }
 
-    /// Keys held now.
+    /// Whether somebody holds `key` for reading.
+    pub fn is_shared(&self, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|hold| hold.n_shared > 0)
+    }
+
+    /// Keys held now, and freed requests without keys.
     pub fn n_held(&self) -> usize {
-        self.n_held
+        self.n_held + self.n_keyless
+    }
+}
+
+impl Waiter {
+    fn new<'a>(who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut keys: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self { who, mode, keys }
     }
 }
 
@@ -325,7 +354,8 @@ mod tests {
         assert_eq!(holds.ask(lend(3), HoldMode::Exclusive, true, [A, B].into_iter()), Admission::Waits);
         let mut freed = Vec::new();
         holds.release(HoldMode::Exclusive, [A, B].into_iter(), &mut freed);
-        assert_eq!(freed, [Freed::Request(client), Freed::Lend(ShardId(0), LendId(3))]);
+        assert_eq!(ran(&mut holds, &mut freed), [client]);
+        assert_eq!(freed, [Freed::Lend(ShardId(0), LendId(3))]);
         freed.clear();
         holds.release(HoldMode::Exclusive, [A, B].into_iter(), &mut freed);
         assert!(freed.is_empty() && holds.is_idle());
@@ -347,7 +377,7 @@ mod tests {
             assert!(freed.is_empty(), "still {} readers", 3 - n);
             holds.release(HoldMode::Shared, [A].into_iter(), &mut freed);
         }
-        assert_eq!(freed, [Freed::Request(ClientId(5))]);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(5)]);
         assert!(holds.is_idle());
     }
 
@@ -365,7 +395,7 @@ mod tests {
         assert_eq!(freed, [Freed::Lend(ShardId(0), LendId(2))]);
         freed.clear();
         holds.release(HoldMode::Whole, none(), &mut freed);
-        assert_eq!(freed, [Freed::Readmit(Who::Request(ClientId(7)))]);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(7)]);
         assert!(holds.is_idle());
     }
 
@@ -377,6 +407,59 @@ mod tests {
         holds.wait(Who::Request(ClientId(2)), HoldMode::Shared, [A].into_iter());
         let mut freed = Vec::new();
         holds.forget(ClientId(1), &mut freed);
-        assert_eq!(freed, [Freed::Request(ClientId(2))]);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(2)]);
+    }
+
+    /// A gate that let one in at a time sent each back to its end when others stood behind it, for ever.
+    #[test]
+    fn all_that_wait_at_the_gate_get_in() {
+        let mut holds = Holds::default();
+        let none = || std::iter::empty::<&[u8]>();
+        assert_eq!(holds.ask(lend(1), HoldMode::Whole, false, none()), Admission::Granted);
+        holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
+        holds.wait_at_gate(Who::Request(ClientId(2)));
+        holds.wait(Who::Request(ClientId(3)), HoldMode::Shared, [B].into_iter());
+        assert_eq!(holds.ask(lend(2), HoldMode::Whole, true, none()), Admission::Waits);
+        holds.wait(Who::Request(ClientId(4)), HoldMode::Shared, [B].into_iter());
+        let mut freed = Vec::new();
+        holds.release(HoldMode::Whole, none(), &mut freed);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(1), ClientId(2), ClientId(3)]);
+        assert_eq!(freed, [Freed::Lend(ShardId(0), LendId(2))]);
+        freed.clear();
+        holds.release(HoldMode::Whole, none(), &mut freed);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(4)]);
+        assert!(holds.is_idle() && holds.n_held() == 0);
+    }
+
+    /// Between its grant and its run a request is in nobody's queue: only its passage keeps a lend from its keys.
+    #[test]
+    fn a_freed_request_keeps_its_keys_until_it_has_run() {
+        let mut holds = Holds::default();
+        let none = || std::iter::empty::<&[u8]>();
+        assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A].into_iter()), Admission::Granted);
+        holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
+        let mut freed = Vec::new();
+        holds.release(HoldMode::Exclusive, [A].into_iter(), &mut freed);
+        assert_eq!(holds.ask(lend(2), HoldMode::Exclusive, false, [A].into_iter()), Admission::Refused);
+        assert_eq!(holds.ask(lend(2), HoldMode::Whole, false, none()), Admission::Refused);
+        assert_eq!(ran(&mut holds, &mut freed), [ClientId(1)]);
+        assert_eq!(holds.ask(lend(2), HoldMode::Exclusive, false, [A].into_iter()), Admission::Granted);
+    }
+
+    /// Runs the requests in `freed` and leaves the lends; the clients that ran.
+    fn ran(holds: &mut Holds, freed: &mut Vec<Freed>) -> Vec<ClientId> {
+        let mut clients = Vec::new();
+        let mut lends = Vec::new();
+        while !freed.is_empty() {
+            match freed.remove(0) {
+                Freed::Request(client, passage) => {
+                    clients.push(client);
+                    holds.ran(passage, freed);
+                }
+                Freed::Lend(shard, lend) => lends.push(Freed::Lend(shard, lend)),
+            }
+        }
+        *freed = lends;
+        clients
     }
 }

@@ -15,7 +15,7 @@ use super::packed::{Growth, Packed};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
 pub use crate::keyspace::table::ScanPosition;
-use crate::keyspace::table::Table;
+use crate::keyspace::table::{Table, prefetch};
 
 /// Entries of the packed buffer a field takes: itself and its value.
 const STRIDE: usize = 2;
@@ -62,6 +62,22 @@ impl Hash {
         match &self.0 {
             Repr::Packed(packed) => packed.len() / STRIDE,
             Repr::Table(fields) => fields.table.len(),
+        }
+    }
+
+    /// Asks the cache for what a command on a small hash touches; see `Object::prefetch`.
+    #[inline]
+    pub fn prefetch(&self, wave: usize) {
+        match (&self.0, wave) {
+            (Repr::Packed(packed), 0) => packed.prefetch(),
+            (Repr::Table(fields), 0) => {
+                let at = std::ptr::from_ref(&**fields).addr() as u64;
+                prefetch(at);
+                prefetch(at + 64);
+            }
+            (Repr::Table(fields), 1) => fields.table.prefetch_small(),
+            (Repr::Table(fields), _) => fields.table.prefetch_first_entry(),
+            _ => {}
         }
     }
 

@@ -13,6 +13,7 @@ use super::Limits;
 use super::element::{Element, Encoded};
 use super::node::NodeLimit;
 pub use super::packed::End;
+use crate::keyspace::table::prefetch;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
 use super::quicklist::{self, Quicklist};
@@ -42,6 +43,16 @@ impl List {
         match &self.0 {
             Repr::Packed(packed) => packed.len(),
             Repr::Quick(quick) => quick.len(),
+        }
+    }
+
+    /// Asks the cache for what a push to a small list touches; see `Object::prefetch`.
+    #[inline]
+    pub fn prefetch(&self, wave: usize) {
+        match (&self.0, wave) {
+            (Repr::Packed(packed), 0) => packed.prefetch(),
+            (Repr::Quick(quick), 0) => prefetch(std::ptr::from_ref(&**quick).addr() as u64),
+            _ => {}
         }
     }
 

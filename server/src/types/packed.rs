@@ -16,6 +16,7 @@
 
 use super::element::{Element, Encoded, decode, n_entry_at, n_entry_before};
 use crate::alloc::good_size;
+use crate::keyspace::table::prefetch;
 
 /// A listpack's header and end mark, which a packed buffer keeps outside: counted where Redis compares bytes.
 pub const LISTPACK_FRAME_BYTES: usize = 7;
@@ -64,6 +65,14 @@ impl Packed {
 
     pub fn len(&self) -> usize {
         self.count as usize
+    }
+
+    /// Asks the cache for both ends of the buffer.
+    #[inline]
+    pub fn prefetch(&self) {
+        let at = self.bytes.as_ptr().addr();
+        prefetch((at + self.start as usize) as u64);
+        prefetch((at + self.bytes.len()) as u64);
     }
 
     pub fn is_empty(&self) -> bool {

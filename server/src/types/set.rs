@@ -21,7 +21,7 @@ use super::packed::{Growth, Packed};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
 pub use crate::keyspace::table::ScanPosition;
-use crate::keyspace::table::Table;
+use crate::keyspace::table::{Table, prefetch};
 
 /// Redis rebuilds a set when it pops this many times more members than it keeps.
 const REBUILD_RATIO: usize = 5;
@@ -93,6 +93,22 @@ impl Set {
             Repr::Ints(ints) => ints.len(),
             Repr::Packed(packed) => packed.len(),
             Repr::Table(members) => members.table.len(),
+        }
+    }
+
+    /// Asks the cache for what a command on a small set touches; see `Object::prefetch`.
+    #[inline]
+    pub fn prefetch(&self, wave: usize) {
+        match (&self.0, wave) {
+            (Repr::Packed(packed), 0) => packed.prefetch(),
+            (Repr::Table(members), 0) => {
+                let at = std::ptr::from_ref(&**members).addr() as u64;
+                prefetch(at);
+                prefetch(at + 64);
+            }
+            (Repr::Table(members), 1) => members.table.prefetch_small(),
+            (Repr::Table(members), _) => members.table.prefetch_first_entry(),
+            _ => {}
         }
     }
 

@@ -37,7 +37,7 @@ pub enum Verdict {
 }
 
 /// States after which the search gives up. No seed has needed a hundredth of it.
-const MAX_STATES: usize = 3_000_000;
+const MAX_STATES: usize = 200_000;
 
 struct Search<'a> {
     operations: &'a [Operation],
@@ -111,11 +111,13 @@ impl Search<'_> {
         Some(false)
     }
 
-    /// Operations that may come next.
+    /// Operations that may come next, those that were answered first in front: mostly they happened in that order.
     fn candidates(&self, done: u64) -> Vec<usize> {
-        (0..self.operations.len())
+        let mut next: Vec<usize> = (0..self.operations.len())
             .filter(|at| done & (1 << at) == 0 && self.before[*at] & !done & !self.optional == 0)
-            .collect()
+            .collect();
+        next.sort_by_key(|at| self.operations[*at].answer.as_ref().map_or(usize::MAX, |(step, _)| *step));
+        next
     }
 
     fn agrees(&self, at: usize, reply: Value) -> bool {

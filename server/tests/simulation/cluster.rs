@@ -369,6 +369,19 @@ impl Cluster {
             assert!(left.is_empty(), "node {} still has {left:?}", node.id.0);
         }
     }
+
+    /// When all clients have gone, nobody watches anything any more.
+    pub fn check_farewell(&mut self) {
+        for remote in 0..self.remotes.len() {
+            if !self.remotes[remote].is_gone {
+                self.disconnect(remote);
+            }
+        }
+        self.settle();
+        for node in &self.nodes {
+            assert_eq!(node.shard.n_watched(), (0, 0), "watches of clients that are gone on node {}", node.id.0);
+        }
+    }
 }
 
 fn check_side_reply(client: usize, expect: &Expect, answer: Option<&(usize, Value)>) {

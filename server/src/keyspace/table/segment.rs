@@ -91,7 +91,7 @@ pub(super) fn word(hash: u64, address: u64) -> u64 {
 
 /// Asks the cache for the line at `address`; any address will do.
 #[inline(always)]
-pub(in crate::keyspace) fn prefetch(address: u64) {
+pub fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint and faults on no address.
     unsafe {
@@ -219,6 +219,19 @@ impl Segment {
             prefetch(address + 64);
             mask &= mask - 1;
         }
+    }
+
+    /// The address under the first word of the home bucket that has `tag`.
+    #[inline(always)]
+    pub(super) fn first_match(self, tag: u16) -> Option<u64> {
+        let bucket = self.bucket(self.home(tag));
+        let mask = bucket.matching(tag);
+        if mask == 0 {
+            return None;
+        }
+        // Where `tag` is 0 an empty word matches, too.
+        let address = bucket.0[mask.trailing_zeros() as usize] & ADDRESS;
+        (address != 0).then_some(address)
     }
 
     /// The word at `slot`, 0 if there is none.
