@@ -155,13 +155,16 @@ impl Directory {
 /// Names in the directory before dead ones are swept out.
 const SWEEP_ABOVE: usize = 1024;
 
+/// A set and the deadline of its key (Unix ms): what a publication tells.
+type Publishable = (Arc<VectorHandle>, Option<i64>);
+
 /// The owner's lookup: the handle of `key`, `None` if it is absent, an error if it holds another type.
 pub fn handle_of(
     shard: &mut Shard,
     db: DbIndex,
     key: Key<'_>,
     now_ms: i64,
-) -> Result<Option<(Arc<VectorHandle>, Option<i64>)>, CommandError> {
+) -> Result<Option<Publishable>, CommandError> {
     match shard.keyspace(db).lookup(&key, now_ms) {
         Lookup::Absent => Ok(None),
         Lookup::Expired => {
