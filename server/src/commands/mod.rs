@@ -58,6 +58,8 @@ pub struct Row {
     pub group: &'static str,
     /// Its values lie behind pointers: worth fetching ahead level by level.
     pub is_collection: bool,
+    /// It has no keys of its own and looks at all of them.
+    pub is_viewer: bool,
     /// Its use depends on `enable-debug-command`.
     pub is_protected: bool,
     /// The rows of its subcommands, by name after the `|`.
@@ -113,7 +115,12 @@ impl Table {
     fn push(&mut self, command: &'static Command, group: &'static str) -> CommandId {
         let id = CommandId(self.rows.len() as u16);
         let is_protected = command.name == "debug" || command.name.starts_with("debug|");
-        self.rows.push(Row { command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
+        let is_viewer = match command.handler {
+            Handler::Cursor(_) => true,
+            Handler::Split(..) => group == "generic" || matches!(command.name, "dbsize" | "debug|digest"),
+            _ => false,
+        };
+        self.rows.push(Row { is_viewer, command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
         id
     }
 

@@ -95,9 +95,15 @@ fn withdraw_vectors(ctx: &Ctx<'_>, db: DbIndex) {
 
 /// SWAPDB index1 index2
 fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let invalid = |text| move |_| CommandError::text(text);
-    let a = args.integer(1).map_err(invalid("ERR invalid first DB index"))?;
-    let b = args.integer(2).map_err(invalid("ERR invalid second DB index"))?;
+    // Redis reads an int here: what is beyond it is no index at all.
+    let index = |at: usize, text: &'static str| {
+        args.integer(at)
+            .ok()
+            .filter(|index| i32::try_from(*index).is_ok())
+            .ok_or(CommandError::text(text))
+    };
+    let a = index(1, "ERR invalid first DB index")?;
+    let b = index(2, "ERR invalid second DB index")?;
     let a = connection::database(ctx.config.databases, a)?;
     let b = connection::database(ctx.config.databases, b)?;
     if a != b {

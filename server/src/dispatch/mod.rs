@@ -645,7 +645,7 @@ impl Node {
 
     /// Whether the order of this client's requests lets one go that touches the shards in `mask`.
     fn may_go(&self, client: &Client, row: &Row, mask: u64) -> bool {
-        if client.n_lends > 0 {
+        if client.n_lends > 0 || (client.n_gathers > 0 && row.command.is_write()) {
             return false;
         }
         if client.n_unanswered_writes > 0 {
@@ -661,7 +661,10 @@ impl Node {
     /// Whether the holds of this shard let the request run now.
     fn admits_here(&self, row: &Row, args: Args<'_>) -> bool {
         if row.shape == KeyShape::None {
-            return self.holds.admits_keyless();
+            return match row.is_viewer {
+                true => self.holds.admits_viewer(),
+                false => self.holds.admits_keyless(),
+            };
         }
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
         let mut admits = self.holds.admits_keyless();
@@ -674,7 +677,10 @@ impl Node {
     /// Makes a request wait for the holds of this shard.
     fn wait_here(&mut self, who: Who, row: &Row, args: Args<'_>) {
         if row.shape == KeyShape::None {
-            self.holds.wait_at_gate(who);
+            match row.is_viewer {
+                true => self.holds.wait_to_view(who),
+                false => self.holds.wait_at_gate(who),
+            }
             return;
         }
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
@@ -919,7 +925,7 @@ impl Node {
         }
         match client.pending.back_mut() {
             Some(Slot::Ready { len, .. }) => *len = 0,
-            Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted }) => *is_muted = true,
+            Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted, .. }) => *is_muted = true,
             None => client.out.truncate(self.mark.0),
         }
     }
@@ -1047,7 +1053,8 @@ impl Node {
 
     fn start_job(&mut self, client: &mut Client, job: Box<dyn Job>, caller: Caller, proto: Proto) {
         let to = ReplyTo::Slot { client: client.id, sequence: client.next_sequence() };
-        client.pending.push_back(Slot::Gathering { is_muted: false });
+        client.pending.push_back(Slot::Gathering { is_muted: false, is_split: true });
+        client.n_gathers += 1;
         self.jobs.push_back(RunningJob { job, to, origin: self.id, caller, proto });
     }
 
