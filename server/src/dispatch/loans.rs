@@ -64,7 +64,7 @@ pub(super) struct Lend {
     now_ms: i64,
 }
 
-struct Owner {
+pub(super) struct Owner {
     shard: ShardId,
     keys: Vec<Box<[u8]>>,
     has_watches: bool,
@@ -76,6 +76,26 @@ struct Owner {
 }
 
 impl Lend {
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    pub(super) fn client(&self) -> ClientId {
+        self.client
+    }
+
+    pub(super) fn db(&self) -> DbIndex {
+        self.db
+    }
+
+    pub(super) fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    pub(super) fn args(&self) -> Args<'_> {
+        Args::new(&self.text, &self.ranges)
+    }
+
     pub(super) fn is_whole(&self) -> bool {
         self.mode == HoldMode::Whole
     }
@@ -169,7 +189,12 @@ impl Node {
             }
         }
         let mut n_asked = 0;
-        if !is_refused {
+        if !is_refused
+            && let Some(peer) = self.other_half(&plan, &owners)
+        {
+            self.send_half(client, &plan, id, peer);
+            n_asked = 1;
+        } else if !is_refused {
             for owner in &owners {
                 if owner.shard == self.id {
                     continue;
@@ -541,6 +566,18 @@ impl Node {
         self.answer(lend.client, lend.sequence, &out);
     }
 
+    /// A command run in halves is done: the own keys go free, the client is answered.
+    pub(super) fn end_halves(&mut self, id: LendId, lend: &mut Lend, reply: &[u8]) {
+        if let Some(client) = self.clients.get_mut(lend.client) {
+            client.n_lends -= 1;
+            if client.n_lends == 0 {
+                client.lend_keys = [0; 16];
+            }
+        }
+        self.give_all_back(id, lend, &[]);
+        self.answer(lend.client, lend.sequence, reply);
+    }
+
     /// After a panic: every shard to its place, and every key to its shard.
     #[cold]
     fn sort_shards(&mut self, shards: &mut [(ShardId, Box<Shard>)]) {
@@ -758,6 +795,10 @@ impl Node {
 }
 
 impl Owner {
+    pub(super) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
     fn new(shard: ShardId) -> Self {
         Self {
             shard,

@@ -17,6 +17,7 @@
 
 mod gate;
 mod gather;
+mod halves;
 mod inbox;
 mod loans;
 mod transaction;
@@ -103,6 +104,8 @@ pub struct Node {
     /// `pipeline-order strict`.
     is_strict: bool,
     scratch: Vec<u8>,
+    half_ranges: Vec<ArgRange>,
+    half_reply: Vec<u8>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
@@ -200,6 +203,8 @@ impl Node {
             type_limits: TypeLimits::new(server.seed),
             is_strict: false,
             scratch: Vec::new(),
+            half_ranges: Vec::new(),
+            half_reply: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
@@ -1148,6 +1153,7 @@ impl Node {
         match to {
             ReplyTo::Slot { client, sequence } => self.answer(client, sequence, reply),
             ReplyTo::Gather { id } => self.take_part(id, self.id, reply),
+            ReplyTo::Lend { .. } => panic!("the own half of a command is not sent"),
         }
     }
 
