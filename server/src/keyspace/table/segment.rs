@@ -226,7 +226,9 @@ impl Segment {
     pub(super) fn first_match(self, tag: u16) -> Option<u64> {
         let bucket = self.bucket(self.home(tag));
         let mask = bucket.matching(tag);
-        (mask != 0).then(|| bucket.0[mask.trailing_zeros() as usize] & ADDRESS)
+        let word = if mask == 0 { 0 } else { bucket.0[mask.trailing_zeros() as usize] };
+        // An empty slot looks like tag 0.
+        (word != 0).then_some(word & ADDRESS)
     }
 
     /// The word at `slot`, 0 if there is none.
