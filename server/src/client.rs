@@ -48,7 +48,7 @@ pub enum Slot {
     /// The reply is `held[start..start + len]`.
     Ready { start: usize, len: usize },
     /// Waits for the parts of a `Split`, for a lend or for a job (by their own tables).
-    Gathering { is_muted: bool },
+    Gathering { is_muted: bool, is_split: bool },
 }
 
 /// A command queued by MULTI: its row and a copy of its arguments.
@@ -159,6 +159,8 @@ pub struct Client {
     pub n_unanswered_writes: u32,
     pub write_command: Option<&'static Command>,
     pub write_mask: u64,
+    /// Unanswered `Split`s, WATCHes and jobs: a write waits for them.
+    pub n_gathers: u32,
     /// Lends in flight, all by `lend_command`.
     pub n_lends: u32,
     /// One of them is an EXEC that may change the connection (SELECT, HELLO): what comes after it waits.
@@ -215,6 +217,7 @@ impl Client {
             n_unanswered_writes: 0,
             write_command: None,
             write_mask: 0,
+            n_gathers: 0,
             n_lends: 0,
             is_exec_rebinding: false,
             lend_command: None,
@@ -255,7 +258,10 @@ impl Client {
                 }
                 is_muted
             }
-            Slot::Gathering { is_muted } => is_muted,
+            Slot::Gathering { is_muted, is_split } => {
+                self.n_gathers -= u32::from(is_split);
+                is_muted
+            }
             Slot::Ready { .. } => panic!("a slot is answered twice"),
         };
         let reply = if is_muted { &[][..] } else { reply };

@@ -23,7 +23,7 @@ use crate::access::At;
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
-use crate::error::Outcome;
+use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
 use crate::server::Server;
 use crate::shard::{DbIndex, EventClass, Shard};
@@ -49,7 +49,8 @@ pub struct Command {
 
 pub type ShardHandler = fn(&mut Ctx<'_>, Args<'_>) -> Outcome;
 pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
-pub type AnyHandler = fn(&mut Ctx<'_>, Option<&VectorHandle>, Args<'_>) -> Outcome;
+/// A handler that looks at its arguments first and at what its key holds next: the set, nothing, or another type.
+pub type AnyHandler = fn(&mut Ctx<'_>, Result<Option<&VectorHandle>, CommandError>, Args<'_>) -> Outcome;
 
 #[derive(Clone, Copy)]
 pub enum Handler {
@@ -336,6 +337,12 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub fn changed(&mut self, key: &Key<'_>, class: EventClass, event: &'static str) {
         self.shard.changed(self.caller.db, key.bytes, class, event);
+    }
+
+    /// Touches `key` for WATCH: a command that Redis counts as a write has looked at it and changed nothing.
+    #[inline]
+    pub fn touched(&mut self, key: &Key<'_>) {
+        self.shard.touched(self.caller.db, key.bytes);
     }
 
     /// Removes a key whose collection has lost its last element, and reports it.

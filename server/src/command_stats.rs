@@ -1,9 +1,10 @@
 //! Counters per command and per error, for INFO's Commandstats and Errorstats.
 //!
 //! One block for each worker, written by that worker alone (plain load and store), read by INFO.
-//! Cost: a call is one load and one store in the row's own cache line. Its time is taken for the first calls of a command and for one
-//! in `TIMED_EVERY` later, so the clock costs below a nanosecond a call; INFO scales the sample up. The time is that on the worker
-//! that received the request: what another shard does for it is not in it.
+//! Cost: a call is one load and one store in the row's own cache line. Its time is taken for the first calls
+//! of a command and for one in `TIMED_EVERY` later, so the clock costs below a nanosecond a call; INFO scales
+//! the sample up. The time is that on the worker that received the request: what another shard does for it is
+//! not in it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +16,8 @@ use crate::command::CommandId;
 /// Calls of a command that are all timed, so that rare commands have an exact time.
 const TIMED_FIRST: u64 = 16;
 const TIMED_EVERY: u64 = 64;
-/// Error codes beyond so many are not told apart, as in Redis: the table must not grow with what clients make up.
+/// Error codes beyond so many are not told apart, as in Redis: the table must not grow with what clients make
+/// up.
 const MAX_ERROR_CODES: usize = 128;
 /// A code word is no longer than this.
 const MAX_CODE_LEN: usize = 32;

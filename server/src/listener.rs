@@ -37,28 +37,9 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds every configured address. An address written with a leading `-` may be missing.
+    /// Binds every configured address.
     pub fn bind(config: &Config) -> Result<Self, String> {
-        let mut listeners = Vec::new();
-        if config.port != 0 {
-            for address in &config.bind.0 {
-                let address = String::from_utf8_lossy(address);
-                let (name, is_optional) = match address.strip_prefix('-') {
-                    Some(name) => (name, true),
-                    None => (&*address, false),
-                };
-                match bind_tcp(name, config.port as u16, config.tcp_backlog as i32) {
-                    Ok(listener) => listeners.push(Listener::Tcp(listener)),
-                    Err(error) if is_optional && error.kind() != ErrorKind::AddrInUse => {}
-                    Err(error) => {
-                        return Err(format!("Could not create server TCP listening socket {name}:{}: {error}", config.port));
-                    }
-                }
-            }
-            if listeners.is_empty() {
-                return Err(format!("Failed listening on port {} (tcp), aborting.", config.port));
-            }
-        }
+        let mut listeners: Vec<Listener> = bind_port(config)?.into_iter().map(Listener::Tcp).collect();
         let mut unix_path = None;
         if !config.unixsocket.is_empty() {
             listeners.push(Listener::Unix(bind_unix(config).map_err(|error| {
@@ -70,6 +51,19 @@ impl Listeners {
             return Err("Configured to not listen anywhere, exiting.".to_owned());
         }
         Ok(Self { listeners, unix_path })
+    }
+
+    /// Listens on other TCP sockets from here on (CONFIG SET port). What was accepted stays.
+    pub fn replace_tcp(&mut self, fresh: Vec<TcpListener>, registry: &Registry, first: usize) {
+        let old = std::mem::replace(&mut self.listeners, fresh.into_iter().map(Listener::Tcp).collect());
+        for listener in old {
+            // A dropped socket leaves the poll by itself; the Unix one stays and is registered again below.
+            if let Listener::Unix(mut listener) = listener {
+                registry.deregister(&mut listener).expect("it was registered");
+                self.listeners.push(Listener::Unix(listener));
+            }
+        }
+        self.register(registry, first);
     }
 
     pub fn register(&mut self, registry: &Registry, first: usize) {
@@ -127,6 +121,32 @@ impl Drop for Listeners {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// TCP sockets for every configured address; none if the port is 0. An address written with a leading `-` may be missing.
+pub fn bind_port(config: &Config) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    if config.port == 0 {
+        return Ok(listeners);
+    }
+    for address in &config.bind.0 {
+        let address = String::from_utf8_lossy(address);
+        let (name, is_optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (&*address, false),
+        };
+        match bind_tcp(name, config.port, config.tcp_backlog as i32) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if is_optional && error.kind() != ErrorKind::AddrInUse => {}
+            Err(error) => {
+                return Err(format!("Could not create server TCP listening socket {name}:{}: {error}", config.port));
+            }
+        }
+    }
+    if listeners.is_empty() {
+        return Err(format!("Failed listening on port {} (tcp), aborting.", config.port));
+    }
+    Ok(listeners)
 }
 
 fn bind_tcp(name: &str, port: u16, backlog: i32) -> std::io::Result<TcpListener> {

@@ -125,6 +125,6 @@ mod tests {
     fn stamps_of_known_instants() {
         assert_eq!(super::stamp(0), "01 Jan 1970 00:00:00.000");
         assert_eq!(super::stamp(951_782_400_000), "29 Feb 2000 00:00:00.000");
-        assert_eq!(super::stamp(1_796_036_112_345), "30 Nov 2026 10:15:12.345");
+        assert_eq!(super::stamp(1_796_033_712_345), "30 Nov 2026 10:15:12.345");
     }
 }

@@ -1,4 +1,5 @@
-//! What the operating system says of this process: CPU time, resident memory, machine. For INFO and MEMORY; read on request only.
+//! What the operating system says of this process: CPU time, resident memory, machine. For INFO and MEMORY;
+//! read on request only.
 
 use std::fs;
 
@@ -25,7 +26,8 @@ pub fn cpu_time(whose: Whose) -> CpuTime {
     };
     // SAFETY: `rusage` is a plain C struct for which all zeroes is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid rusage for the duration of the call, and `who` is one of the call's constants.
+    // SAFETY: `usage` is a valid rusage for the duration of the call, and `who` is one of the call's
+    // constants.
     let failed = unsafe { libc::getrusage(who, &mut usage) };
     assert_eq!(failed, 0, "getrusage fails only on bad arguments");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
@@ -36,7 +38,10 @@ pub fn cpu_time(whose: Whose) -> CpuTime {
 pub fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * PAGE_BYTES)
+    text.split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .map_or(0, |pages| pages * PAGE_BYTES)
 }
 
 /// The machine's memory in bytes; 0 where /proc is missing.

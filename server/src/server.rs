@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mio::net::TcpListener;
+
 use crate::command_stats::CommandStats;
 use crate::commands::TABLE;
 use crate::config::Config;
@@ -95,7 +97,7 @@ pub struct Server {
     pub connections_rejected: AtomicU64,
     pub workers: Vec<WorkerStats>,
     /// Counters per command, of each worker.
-    pub command_stats: Vec<CommandStats>,
+    pub command_stats: Vec<Arc<CommandStats>>,
     /// Used memory when the server was made.
     pub startup_memory: u64,
     /// Turn times of each worker, while `turn-trace` is on.
@@ -104,6 +106,8 @@ pub struct Server {
     /// CLIENT PAUSE: until when, and whether only writes wait.
     pub pause_until_ms: AtomicI64,
     pub pause_writes_only: AtomicBool,
+    /// TCP sockets to listen on instead of the present ones, for the worker that listens (CONFIG SET port).
+    pub new_listeners: Mutex<Option<Vec<TcpListener>>>,
     /// The active expire cycle is on (DEBUG SET-ACTIVE-EXPIRE).
     pub is_expiring_actively: AtomicBool,
     /// The greatest used memory seen.
@@ -129,12 +133,13 @@ impl Server {
             connections_received: AtomicU64::new(0),
             connections_rejected: AtomicU64::new(0),
             workers: (0..n_shards).map(|_| WorkerStats::default()).collect(),
-            command_stats: (0..n_shards).map(|_| CommandStats::new(TABLE.rows().len())).collect(),
+            command_stats: (0..n_shards).map(|_| Arc::new(CommandStats::new(TABLE.rows().len()))).collect(),
             startup_memory: crate::alloc::used_memory() as u64,
             turns: (0..n_shards).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
+            new_listeners: Mutex::default(),
             is_expiring_actively: AtomicBool::new(true),
             peak_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),

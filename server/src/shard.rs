@@ -130,6 +130,14 @@ impl Shard {
         }
     }
 
+    /// No change, but WATCH is to take it for one: Redis's modules touch every key that they open for writing.
+    #[inline]
+    pub fn touched(&mut self, db: DbIndex, key: &[u8]) {
+        if self.is_observed {
+            self.tell_observers(db, key, EventClass::Module, "");
+        }
+    }
+
     #[cold]
     fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, _event: &'static str) {
         if let Some(changes) = &mut self.guest_changes {

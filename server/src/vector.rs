@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!   owner shard: VectorValue { handle, writer }  ──publish──►  Directory: (db, key) ─► VectorHandle (weak)
-//!   any worker:  lookup ─► is_live? ─► search on the shared graph, pinned by this thread's epoch participant
+//!   any worker:  lookup ─► live? ─► search on the shared graph, pinned by this thread's epoch participant
 //! ```
 //!
-//! The owner alone writes. It publishes a set before it answers a request about it, and the keyspace withdraws the handle
-//! (`is_live = false`) before the entry moves, goes, is lent or changes its deadline; a worker that finds no live handle asks the
-//! owner, which publishes again. The directory holds weak references: it keeps no deleted set in memory.
+//! The owner alone writes. It publishes a set before it answers a request about it, and the keyspace withdraws the
+//! handle before the entry moves, goes, is lent or changes its deadline; a worker that finds no live handle asks the
+//! owner, which publishes again. Each publication has a number, and a name counts only while the handle has the number
+//! it was published with: a set that was renamed is not found by its old name. The directory holds weak references: it
+//! keeps no deleted set in memory.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use dashmap::DashMap;
@@ -27,7 +29,8 @@ const MAX_READERS: usize = 256;
 /// What every core needs to read a set.
 pub struct VectorHandle {
     pub set: Arc<VectorSet>,
-    is_live: AtomicBool,
+    /// The number of the publication that stands; `WITHDRAWN` if there is none.
+    publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
     deadline_ms: AtomicI64,
 }
@@ -48,7 +51,11 @@ enum State {
 impl VectorValue {
     pub fn new(params: Params) -> Self {
         let (set, writer) = VectorSet::create(params, domain().clone());
-        let handle = VectorHandle { set, is_live: AtomicBool::new(false), deadline_ms: AtomicI64::new(i64::MAX) };
+        let handle = VectorHandle {
+            set,
+            publication: AtomicU64::new(WITHDRAWN),
+            deadline_ms: AtomicI64::new(i64::MAX),
+        };
         Self { handle: Arc::new(handle), state: State::Open(Box::new(writer)) }
     }
 
@@ -62,7 +69,7 @@ impl VectorValue {
 
     /// Readers elsewhere ask the owner from here on.
     pub fn withdraw(&self) {
-        self.handle.is_live.store(false, Ordering::Release);
+        self.handle.publication.store(WITHDRAWN, Ordering::Release);
     }
 
     /// Frees about `budget` elements; true when the rest costs nothing to drop.
@@ -86,40 +93,59 @@ impl VectorValue {
 /// Published sets by database and key.
 #[derive(Default)]
 pub struct Directory {
-    sets: DashMap<(DbIndex, Box<[u8]>), Weak<VectorHandle>>,
+    sets: DashMap<(DbIndex, Box<[u8]>), Published>,
+    n_publications: AtomicU64,
+    /// Names found alive by the last sweep.
+    n_swept: AtomicUsize,
 }
+
+/// A name under which a set was published.
+struct Published {
+    handle: Weak<VectorHandle>,
+    publication: u64,
+}
+
+impl Published {
+    fn live(&self) -> Option<Arc<VectorHandle>> {
+        let handle = self.handle.upgrade()?;
+        (handle.publication.load(Ordering::Acquire) == self.publication).then_some(handle)
+    }
+}
+
+/// Numbers of publications begin at one.
+const WITHDRAWN: u64 = 0;
 
 impl Directory {
     /// The live handle of a key, if its owner has published it and its deadline is not over.
     pub fn published(&self, db: DbIndex, key: &[u8], now_ms: i64) -> Option<Arc<VectorHandle>> {
-        if self.sets.is_empty() {
-            return None;
-        }
         // No guard outlives this line.
-        let handle = self.sets.get(&(db, Box::from(key))).and_then(|weak| weak.upgrade())?;
-        let is_alive = handle.deadline_ms.load(Ordering::Relaxed) >= now_ms;
-        (handle.is_live.load(Ordering::Acquire) && is_alive).then_some(handle)
+        let handle = self.sets.get(&(db, Box::from(key))).and_then(|published| published.live())?;
+        (handle.deadline_ms.load(Ordering::Relaxed) >= now_ms).then_some(handle)
     }
 
     /// Makes a set known to every worker; the owner's call.
     pub fn publish(&self, db: DbIndex, key: &[u8], handle: &Arc<VectorHandle>, expire_at_ms: Option<i64>) {
-        if handle.is_live.load(Ordering::Relaxed) {
+        if handle.publication.load(Ordering::Relaxed) != WITHDRAWN {
             return;
         }
-        handle.deadline_ms.store(expire_at_ms.unwrap_or(i64::MAX), Ordering::Relaxed);
-        handle.is_live.store(true, Ordering::Release);
-        if self.sets.len() >= SWEEP_ABOVE {
-            self.sets.retain(|_, weak| weak.strong_count() > 0);
+        if self.sets.len() >= SWEEP_ABOVE.max(2 * self.n_swept.load(Ordering::Relaxed)) {
+            self.sets.retain(|_, published| published.live().is_some());
+            self.n_swept.store(self.sets.len(), Ordering::Relaxed);
         }
-        self.sets.insert((db, Box::from(key)), Arc::downgrade(handle));
+        // The name and the handle get the number under the name's lock: whoever publishes last, they agree.
+        let place = self.sets.entry((db, Box::from(key)));
+        let publication = self.n_publications.fetch_add(1, Ordering::Relaxed) + 1;
+        handle.deadline_ms.store(expire_at_ms.unwrap_or(i64::MAX), Ordering::Relaxed);
+        handle.publication.store(publication, Ordering::Release);
+        place.insert(Published { handle: Arc::downgrade(handle), publication });
     }
 
     /// Withdraws every set of `db` that `is_own` names (SWAPDB, FLUSHDB: the keys change their meaning all at once).
     pub fn withdraw_database(&self, db: DbIndex, is_own: impl Fn(&[u8]) -> bool) {
-        self.sets.retain(|(at, key), weak| {
+        self.sets.retain(|(at, key), published| {
             let is_meant = *at == db && is_own(key);
-            if is_meant && let Some(handle) = weak.upgrade() {
-                handle.is_live.store(false, Ordering::Release);
+            if is_meant && let Some(handle) = published.live() {
+                handle.publication.store(WITHDRAWN, Ordering::Release);
             }
             !is_meant
         });
@@ -129,13 +155,16 @@ impl Directory {
 /// Names in the directory before dead ones are swept out.
 const SWEEP_ABOVE: usize = 1024;
 
+/// A set and the deadline of its key (Unix ms): what a publication tells.
+type Publishable = (Arc<VectorHandle>, Option<i64>);
+
 /// The owner's lookup: the handle of `key`, `None` if it is absent, an error if it holds another type.
 pub fn handle_of(
     shard: &mut Shard,
     db: DbIndex,
     key: Key<'_>,
     now_ms: i64,
-) -> Result<Option<(Arc<VectorHandle>, Option<i64>)>, CommandError> {
+) -> Result<Option<Publishable>, CommandError> {
     match shard.keyspace(db).lookup(&key, now_ms) {
         Lookup::Absent => Ok(None),
         Lookup::Expired => {

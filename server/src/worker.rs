@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -561,6 +561,11 @@ impl Worker {
         self.next_tick = now + Duration::from_millis(1000 / hz.max(10));
         if self.server.is_expiring_actively.load(Ordering::Relaxed) {
             self.has_expired_more = self.node.expire_slice(SLICE);
+        }
+        if let Some(listeners) = &mut self.listeners
+            && let Some(fresh) = self.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            listeners.replace_tcp(fresh, self.poll.registry(), FIRST_LISTENER);
         }
         self.tick_purging();
         if now >= self.next_second {

@@ -1,7 +1,8 @@
 //! How fast is a search at which recall, and how fast a load? Prints CPU time of this thread.
 //!
-//! Without arguments it runs on the slice in `testdata`. `BASE=base.npy QUERIES=queries.npy N=20000` (float16 rows) takes
-//! other data; `M` and `EF_CONSTRUCTION` default to 16 and 200. Recall@10 is checked against the exact scan.
+//! Without arguments it runs on the slice in `testdata`. `BASE=base.npy QUERIES=queries.npy N=20000` (float16
+//! rows) takes other data; `M` and `EF_CONSTRUCTION` default to 16 and 200. Recall@10 is checked against the
+//! exact scan.
 
 #[path = "../tests/vectors/mod.rs"]
 mod vectors;
@@ -64,6 +65,26 @@ fn main() {
         let recall = found as f64 / (10 * queries.len()) as f64;
         println!("EF {ef:4}: recall@10 {recall:.4}, {:7.1} us a query", per(best, queries.len()));
     }
+    drop(guard);
+    let begin = thread_cpu_time();
+    for i in (0..base.len()).step_by(2) {
+        assert!(writer.remove(format!("e{i}").as_bytes(), &mut scratch));
+    }
+    let removal = thread_cpu_time() - begin;
+    let guard = reader.pin();
+    let mut found = 0;
+    for query in &queries {
+        let truth = set.search_exact(Query::Vector(query), 10, &mut scratch, &guard).expect("valid");
+        let truth: HashSet<Vec<u8>> = truth.iter().map(|hit| hit.name.to_vec()).collect();
+        let hits = set.search(Query::Vector(query), 10, 80, &mut scratch, &guard).expect("valid");
+        found += hits.iter().filter(|hit| truth.contains(hit.name)).count();
+    }
+    println!(
+        "removed half, {:.0} us each; EF 80: recall@10 {:.4}",
+        per(removal, base.len() / 2),
+        found as f64 / (10 * queries.len()) as f64
+    );
+    println!("{:?}", check::check(&set, &guard).expect("the graph is sound"));
 }
 
 fn per(time: Duration, n: usize) -> f64 {

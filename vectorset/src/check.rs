@@ -1,4 +1,5 @@
-//! The invariants of a set, checked from outside its algorithms: for tests and debugging. Cost: the whole graph.
+//! The invariants of a set, checked from outside its algorithms: for tests and debugging. Cost: the whole
+//! graph.
 //!
 //! The caller sees to it that the writer rests meanwhile.
 

@@ -6,14 +6,15 @@
 //!            later:   advance global;  fence;  free what has tag < min(slots that are not IDLE)
 //! ```
 //!
-//! Why it holds: either the reader's announcement precedes the writer's scan in the single order of SeqCst fences, and
-//! the scan sees it, or the unlinking precedes the reader's fence, and the reader cannot find what was unlinked. A
-//! reader that announces an epoch above the tag read it after the tag was taken, so its fence comes after the writer's
-//! too. Announcing an old epoch is only conservative.
+//! Why it holds: either the reader's announcement precedes the writer's scan in the single order of SeqCst
+//! fences, and the scan sees it, or the unlinking precedes the reader's fence, and the reader cannot find
+//! what was unlinked. A reader that announces an epoch above the tag read it after the tag was taken, so its
+//! fence comes after the writer's too. Announcing an old epoch is only conservative.
 //!
-//! One `Domain` serves a whole process. A worker registers one `Participant`; a pin is one load, one store and one
-//! fence, nothing is shared between readers, and an idle participant holds nothing back. Readers never free anything.
-//! It must never know what it reclaims. Source: Fraser, "Practical lock-freedom" (2004), reduced to one global counter.
+//! One `Domain` serves a whole process. A worker registers one `Participant`; a pin is one load, one store
+//! and one fence, nothing is shared between readers, and an idle participant holds nothing back. Readers
+//! never free anything. It must never know what it reclaims. Source: Fraser, "Practical lock-freedom" (2004),
+//! reduced to one global counter.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -104,8 +105,8 @@ impl Drop for Local {
 pub struct Participant(Rc<Local>);
 
 impl Participant {
-    /// Announces the current epoch until the guard is dropped. Guards may overlap: the oldest announcement stands
-    /// until the last of them is gone.
+    /// Announces the current epoch until the guard is dropped. Guards may overlap: the oldest announcement
+    /// stands until the last of them is gone.
     pub fn pin(&self) -> Guard {
         let local = &self.0;
         if local.depth.get() == 0 {

@@ -1,4 +1,5 @@
-//! What a caller may do wrong. The server turns these into Redis's texts; nothing here panics on client input.
+//! What a caller may do wrong. The server turns these into Redis's texts; nothing here panics on client
+//! input.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The linear scan: TRUTH, small sets, and the oracle of the tests.
 //!
-//! It reads rows in memory order where ids were given in order, so a row costs a fraction of what it costs a graph search;
-//! where the graph would visit a good part of the set, the scan is both faster and exact.
+//! It reads rows in memory order where ids were given in order, so a row costs a fraction of what it costs a
+//! graph search; where the graph would visit a good part of the set, the scan is both faster and exact.
 
 use crate::distance::Block;
 use crate::graph::NodeId;
@@ -49,10 +49,14 @@ fn scan_into<P: Pool>(
         four[filled] = id;
         filled += 1;
         if filled == four.len() {
-            index.distances(query, &four, |id, distance| pool.insert(Candidate { distance, id }));
+            index.distances(query, &four, |id, distance| {
+                pool.insert(Candidate { distance, id });
+            });
             filled = 0;
         }
     }
-    index.distances(query, &four[..filled], |id, distance| pool.insert(Candidate { distance, id }));
+    index.distances(query, &four[..filled], |id, distance| {
+        pool.insert(Candidate { distance, id });
+    });
     pool.finish(found);
 }

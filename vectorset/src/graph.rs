@@ -1,14 +1,15 @@
 //! Node and link memory of the graph.
 //!
 //! ```text
-//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes a node
-//!   level0 [ u32 x 2M ]                                whole cache lines a node (128 B at M = 16), ended by EMPTY if short
+//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes each
+//!   level0 [ u32 x 2M ]                     whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
 //!
-//! Readers walk the lists while the writer changes single slots: each slot always holds EMPTY or an id whose node is
-//! initialised and not yet recycled, and that is all a reader needs. It may miss a link that moves within its list or
-//! see one twice; neither does harm. Invariant: a list has no gap before EMPTY (as the writer sees it).
+//! Readers walk the lists while the writer changes single slots: each slot always holds EMPTY or an id whose
+//! node is initialised and not yet recycled, and that is all a reader needs. It may miss a link that moves
+//! within its list or see one twice; neither does harm. Invariant: a list has no gap before EMPTY (as the
+//! writer sees it).
 
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -108,8 +109,8 @@ impl Graph {
 
     #[inline]
     pub(crate) fn node(&self, id: NodeId) -> &Node {
-        // SAFETY: `create` initialised the node before the id was published; it is dropped only after the epochs of
-        // all readers that could know the id passed. All its fields are atomics.
+        // SAFETY: `create` initialised the node before the id was published; it is dropped only after the
+        // epochs of all readers that could know the id passed. All its fields are atomics.
         unsafe { &*self.nodes.record(id.0).cast::<Node>() }
     }
 
@@ -182,8 +183,8 @@ impl Graph {
             level: AtomicU8::new(level as u8),
             dead: AtomicBool::new(false),
         };
-        // SAFETY: `ensure` made both chunks present and no reader knows the id. What the record held before was
-        // dropped by `destroy` or never written.
+        // SAFETY: `ensure` made both chunks present and no reader knows the id. What the record held before
+        // was dropped by `destroy` or never written.
         unsafe {
             self.nodes.record(id.0).cast::<Node>().write(node);
             let links = self.level0.record(id.0).cast::<u32>();
@@ -242,8 +243,8 @@ impl Graph {
         let degree = self.degree(from, level);
         let at = slots[..degree].iter().position(|slot| slot.load(Ordering::Relaxed) == to.0);
         let at = at.expect("links are mutual");
-        // The last link takes the place of the removed one before its own place is cleared: a reader may see it
-        // twice, and misses it only if it had already passed the first place.
+        // The last link takes the place of the removed one before its own place is cleared: a reader may see
+        // it twice, and misses it only if it had already passed the first place.
         slots[at].store(slots[degree - 1].load(Ordering::Relaxed), Ordering::Release);
         slots[degree - 1].store(EMPTY, Ordering::Release);
     }

@@ -1,9 +1,9 @@
-//! The value behind the V* commands: an HNSW graph over float32 rows that one writer changes while any number of
-//! readers search it on any thread, without a lock and without waiting.
+//! The value behind the V* commands: an HNSW graph over float32 rows that one writer changes while any number
+//! of readers search it on any thread, without a lock and without waiting.
 //!
 //! ```text
-//!   Writer (one, the owner shard)                    readers (every worker)
-//!   add / remove / set_attribute / collect           participant.pin() -> Guard -> search, vector, links, ...
+//!   Writer (one, the owner shard)            readers (every worker)
+//!   add, remove, set_attribute, collect      participant.pin() -> Guard -> search, vector, links, ...
 //!        |                                                |
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
@@ -16,12 +16,13 @@
 //! ```
 //!
 //! Invariants, and where they are kept:
-//! 1. Links are mutual: if a names b, b names a on the same level (`hnsw`, tested by `check`). So a removal finds
-//!    every link to the removed node, and no link to a recycled id can exist.
-//! 2. Level 0 stays connected: an insert drops a link only if its two ends keep a common neighbor, a removal joins
-//!    the former neighbors again.
-//! 3. A row, a name and the links of a node are not written over before every reader that could know its id is gone
-//!    (`epoch`). An update of a vector is a new id.
+//! 1. Links are mutual: if a names b, b names a on the same level (`hnsw`, tested by `check`). So a removal
+//!    finds every link to the removed node, and no link to a recycled id can exist.
+//! 2. Level 0 stays connected: an insert drops a link only if its two ends keep a common neighbor, a removal
+//!    joins the former neighbors again (if all of them are full and none can spare a link, it may fail; no
+//!    test has met that).
+//! 3. A row, a name and the links of a node are not written over before every reader that could know its id
+//!    is gone (`epoch`). An update of a vector is a new id.
 //!
 //! The crate knows no RESP, no key, no thread pool and no clock; randomness comes from `Params::seed`.
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical

@@ -1,7 +1,8 @@
-//! The ids of a set's elements, dense, in no order: for random members, the exact scan, and the next entry point.
+//! The ids of a set's elements, dense, in no order: for random members, the exact scan, and the next entry
+//! point.
 //!
-//! Removal moves the last id into the hole, so an id only ever moves to a lower index. A reader that walks from the end to
-//! the front thus meets every element that stays for the whole walk, some of them twice.
+//! Removal moves the last id into the hole, so an id only ever moves to a lower index. A reader that walks
+//! from the end to the front thus meets every element that stays for the whole walk, some of them twice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,15 +33,16 @@ impl Members {
         (index < self.len()).then(|| NodeId(self.entry(index).load(Ordering::Acquire)))
     }
 
-    /// Every element that is a member from beginning to end of the walk; some may come twice, and some be dead.
+    /// Every element that is a member from beginning to end of the walk; some may come twice, and some be
+    /// dead.
     pub(crate) fn iter_backwards(&self) -> impl Iterator<Item = NodeId> {
         (0..self.len()).rev().map(|index| NodeId(self.entry(index).load(Ordering::Acquire)))
     }
 
     fn entry(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: `index` is, or was, below the length, so `push` made its chunk present and wrote it; chunks are not
-        // released before the set is dropped. An entry beyond a length that has shrunk names a node that was a
-        // member when the caller, under its guard, read the length: not recycled yet.
+        // SAFETY: `index` is, or was, below the length, so `push` made its chunk present and wrote it; chunks
+        // are not released before the set is dropped. An entry beyond a length that has shrunk names a node
+        // that was a member when the caller, under its guard, read the length: not recycled yet.
         unsafe { &*self.slab.record(index).cast::<AtomicU32>() }
     }
 

@@ -1,8 +1,9 @@
-//! Name -> id: an open-addressing table of atomics, changed by the writer and probed by readers without a lock.
+//! Name -> id: an open-addressing table of atomics, changed by the writer and probed by readers without a
+//! lock.
 //!
-//! A slot is one u64: the name's 32-bit hash and the id. The name itself stands in the node; it is compared only when the
-//! hashes agree. Growth is incremental: a larger table is published beside the old one and every write carries a few slots
-//! over, so no single write pays for the whole table.
+//! A slot is one u64: the name's 32-bit hash and the id. The name itself stands in the node; it is compared
+//! only when the hashes agree. Growth is incremental: a larger table is published beside the old one and
+//! every write carries a few slots over, so no single write pays for the whole table.
 //!
 //! ```text
 //!   lookup: newest table, then the old one, if there is one

@@ -1,8 +1,10 @@
-//! The candidates of one layer search: the nearest `ef` seen so far, and which of them are still to be expanded.
+//! The candidates of one layer search: the nearest `ef` seen so far, and which of them are still to be
+//! expanded.
 //!
-//! The paper keeps two heaps (candidates, and the nearest found). Up to `MAX_SORTED` one sorted array serves as both:
-//! insertion by binary search, a cursor at the nearest entry not yet expanded. Above it moving the array's tail would
-//! cost more than the distances, and the two heaps of the paper take over. Both are bounded by `ef`: nothing is cut short.
+//! The paper keeps two heaps (candidates, and the nearest found). Up to `MAX_SORTED` one sorted array serves
+//! as both: insertion by binary search, a cursor at the nearest entry not yet expanded. Above it moving the
+//! array's tail would cost more than the distances, and the two heaps of the paper take over. Both are
+//! bounded by `ef`: nothing is cut short.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -34,15 +36,13 @@ impl PartialOrd for Candidate {
 pub(crate) const MAX_SORTED: usize = 2048;
 
 pub(crate) trait Pool {
-    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a group of
-    /// equal vectors could fill it and hide all that lies behind the group.
+    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a
+    /// group of equal vectors could fill it and hide all that lies behind the group.
     fn begin(&mut self, ef: usize, max_ties: usize);
-    /// Offers a node seen for the first time.
-    fn insert(&mut self, candidate: Candidate);
+    /// Offers a node seen for the first time; true if it is among the nearest so far, and so may be expanded.
+    fn insert(&mut self, candidate: Candidate) -> bool;
     /// The nearest node not yet expanded, now counted as expanded; `None` when the nearest `ef` all are.
     fn next(&mut self) -> Option<NodeId>;
-    /// What `next` would return if nothing nearer came.
-    fn peek(&self) -> Option<NodeId>;
     /// Writes the nearest first.
     fn finish(&mut self, found: &mut Vec<Candidate>);
 }
@@ -66,21 +66,22 @@ impl Pool for SortedPool {
     }
 
     #[inline]
-    fn insert(&mut self, candidate: Candidate) {
+    fn insert(&mut self, candidate: Candidate) -> bool {
         let Candidate { distance, id } = candidate;
         let is_full = self.entries.len() == self.ef;
         if is_full && self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
-            return;
+            return false;
         }
         let at = self.entries.partition_point(|&(other, _)| other <= distance);
         if at >= self.max_ties && self.entries[at - self.max_ties].0 == distance {
-            return;
+            return false;
         }
         if is_full {
             self.entries.pop();
         }
         self.entries.insert(at, (distance, id.0));
         self.cursor = self.cursor.min(at);
+        true
     }
 
     #[inline]
@@ -93,12 +94,6 @@ impl Pool for SortedPool {
             }
         }
         None
-    }
-
-    #[inline]
-    fn peek(&self) -> Option<NodeId> {
-        let ahead = self.entries.get(self.cursor..)?;
-        ahead.iter().find(|(_, id)| id & EXPANDED == 0).map(|&(_, id)| NodeId(id))
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {
@@ -122,25 +117,22 @@ impl Pool for HeapPool {
         self.nearest.clear();
     }
 
-    fn insert(&mut self, candidate: Candidate) {
+    fn insert(&mut self, candidate: Candidate) -> bool {
         if self.nearest.len() == self.ef {
             match self.nearest.peek() {
                 Some(worst) if candidate.distance < worst.distance => self.nearest.pop(),
-                Some(_) | None => return,
+                Some(_) | None => return false,
             };
         }
         self.nearest.push(candidate);
         self.candidates.push(Reverse(candidate));
+        true
     }
 
     fn next(&mut self) -> Option<NodeId> {
         let Reverse(candidate) = self.candidates.pop()?;
         let is_kept = self.nearest.peek().is_some_and(|worst| candidate.distance <= worst.distance);
         is_kept.then_some(candidate.id)
-    }
-
-    fn peek(&self) -> Option<NodeId> {
-        self.candidates.peek().map(|Reverse(candidate)| candidate.id)
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {

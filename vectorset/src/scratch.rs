@@ -1,7 +1,8 @@
-//! What one search needs besides the graph: a worker keeps one and lends it to every search and insert it runs.
+//! What one search needs besides the graph: a worker keeps one and lends it to every search and insert it
+//! runs.
 //!
-//! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by the largest
-//! `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
+//! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by
+//! the largest `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
 
 use crate::distance::Block;
 use crate::graph::NodeId;
@@ -65,8 +66,8 @@ impl Visited {
         }
     }
 
-    /// Marks a node; true if it had no mark. Nodes made after `begin` lie beyond the marks and count as seen: the
-    /// search answers for the set as it was when it began.
+    /// Marks a node; true if it had no mark. Nodes made after `begin` lie beyond the marks and count as seen:
+    /// the search answers for the set as it was when it began.
     #[inline(always)]
     pub(crate) fn insert(&mut self, id: NodeId) -> bool {
         match self.marks.get_mut(id.0 as usize) {

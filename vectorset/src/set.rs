@@ -1,7 +1,8 @@
-//! A vector set as readers see it. Every method takes the caller's guard: what it returns stays valid under it.
+//! A vector set as readers see it. Every method takes the caller's guard: what it returns stays valid under
+//! it.
 //!
-//! Scores are Redis's for NOQUANT: 1 - distance / 2 in f64, the distance 1 - dot of the normalised rows in f32; a zero vector
-//! has 0.5 with everything. The effective `ef` is computed here: min(len, max(ef, count)).
+//! Scores are Redis's for NOQUANT: 1 - distance / 2 in f64, the distance 1 - dot of the normalised rows in
+//! f32; a zero vector has 0.5 with everything. The effective `ef` is computed here: min(len, max(ef, count)).
 //! A search answers for the set as it was when it began, without what was removed before it ended.
 
 use std::collections::HashSet;
@@ -23,6 +24,9 @@ use crate::writer::{Retired, Writer};
 pub const MIN_M: u32 = 4;
 pub const MAX_M: u32 = 4096;
 pub const MAX_DIM: u32 = 65_536;
+
+/// Hits that a scan gathers beyond COUNT.
+const SPARE_HITS: usize = 8;
 
 /// What creation fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +58,8 @@ pub struct VectorSet {
     pub(crate) uid: u64,
     pub(crate) max_node_uid: AtomicU64,
     pub(crate) attributes_count: AtomicU32,
-    /// Moves by two with each removal or replacement and is odd during a replacement, when two nodes have one name. A
-    /// search that saw it odd or moving may have met one name twice.
+    /// Moves by two with each removal or replacement and is odd during a replacement, when two nodes have one
+    /// name. A search that saw it odd or moving may have met one name twice.
     pub(crate) changes: AtomicU64,
     pub(crate) memory_bytes: AtomicUsize,
     /// What the writer left behind when it was dropped; freed with the set.
@@ -162,8 +166,8 @@ impl VectorSet {
         Some((0..=self.index.graph.node(id).level()).map(neighbors).collect())
     }
 
-    /// The element at a place of the member list, `None` beyond its end: for random choice. Places change with
-    /// removals.
+    /// The element at a place of the member list, `None` beyond its end: for random choice. Places change
+    /// with removals.
     pub fn member<'a>(&'a self, index: usize, guard: &'a Guard) -> Option<&'a [u8]> {
         guard.assert_guards(&self.domain);
         let id = self.members.get(u32::try_from(index).ok()?)?;
@@ -210,7 +214,9 @@ impl VectorSet {
         let ef = ef.max(count).min(self.len());
         self.run(query, count, scratch, guard, |set, query, walk| {
             if exact::is_cheaper(set.len(), ef) {
-                exact::scan(&set.index, &set.members, query, ef, walk);
+                // A few more than wanted, because some may be removed meanwhile.
+                let wanted = count.saturating_add(SPARE_HITS).min(set.len());
+                exact::scan(&set.index, &set.members, query, wanted, walk);
             } else {
                 set.index.search(query, count, ef, walk);
             }
@@ -298,7 +304,8 @@ impl Drop for VectorSet {
             retired.free(&self.index);
         }
         for id in self.members.iter_backwards() {
-            // SAFETY: `&mut self`: no readers, no writer; a member's node is initialised and is a member once.
+            // SAFETY: `&mut self`: no readers, no writer; a member's node is initialised and is a member
+            // once.
             unsafe { self.index.graph.destroy(id) };
         }
     }

@@ -1,16 +1,16 @@
 //! Memory of fixed-size records that never move: chunks found through a small directory.
 //!
 //! ```text
-//!   index + 8 = x      x < full:  chunk = log2(x) - 3, place = x without its top bit      8, 8+8, 16, 32 ... records
-//!                      x >= full: chunk = few + x / full, place = x % full                chunks of one size
-//!   directory: [ *chunk | *chunk | null | ... ]      growth publishes a longer copy; old ones are kept (they sum up to
-//!                                                    less than the newest), so that a reader may still look into them
+//!   index + 8 = x      x < full:  chunk = log2(x) - 3, place = x without its top bit   8, 16, 32 ... records
+//!                      x >= full: chunk = few + x / full, place = x % full            chunks of one size
+//!   directory: [ *chunk | *chunk | null | ... ]  growth publishes a longer copy; old ones are kept (they sum
+//!                                                up to less than the newest): a reader may still look there
 //! ```
 //!
-//! A small set costs a few hundred bytes, a big one grows by one chunk of about 8 MiB at a time: nothing is copied and no
-//! growth doubles the memory. Chunks of 2 MiB and more are 2 MiB aligned and huge pages are asked for.
-//! Invariants: only the writer grows and releases; a chunk is released only when no reader can know an index in it.
-//! It must never know what a record holds.
+//! A small set costs a few hundred bytes, a big one grows by one chunk of about 8 MiB at a time: nothing is
+//! copied and no growth doubles the memory. Chunks of 2 MiB and more are 2 MiB aligned and huge pages are
+//! asked for. Invariants: only the writer grows and releases; a chunk is released only when no reader can
+//! know an index in it. It must never know what a record holds.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
@@ -72,9 +72,8 @@ impl Slab {
 
     /// Where record `index` lies.
     ///
-    /// # Safety
-    /// The chunk of `index` is present: `ensure` was called for it, and it was not released since. A reader has this
-    /// from the protocol: it got the index by an Acquire load under a guard.
+    /// # Safety The chunk of `index` is present: `ensure` was called for it, and it was not released since. A
+    /// reader has this from the protocol: it got the index by an Acquire load under a guard.
     #[inline(always)]
     pub(crate) unsafe fn record(&self, index: u32) -> *mut u8 {
         let (chunk, place) = self.geometry.locate(index);
@@ -127,7 +126,8 @@ impl Slab {
         if base.is_null() {
             return 0;
         }
-        // Older directories may still name the chunk, but only readers that know an index in it would look there.
+        // Older directories may still name the chunk, but only readers that know an index in it would look
+        // there.
         // SAFETY: allocated in `ensure` with this layout; the caller vouches that nobody uses it.
         unsafe { dealloc(base, self.layout(chunk)) };
         self.layout(chunk).size()
@@ -153,7 +153,8 @@ impl Drop for Slab {
 fn ask_for_huge_pages(base: *mut u8, layout: Layout) {
     #[cfg(all(target_os = "linux", not(miri)))]
     if layout.align() >= HUGE_PAGE_BYTES {
-        // SAFETY: the range was just allocated; MADV_HUGEPAGE is advice and changes no content. A refusal is harmless.
+        // SAFETY: the range was just allocated; MADV_HUGEPAGE is advice and changes no content. A refusal is
+        // harmless.
         unsafe { libc::madvise(base.cast(), layout.size(), libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]

@@ -1,9 +1,9 @@
 //! The stored rows: L2-normalised float32, padded with zeros to whole cache lines, found by id, never moved.
 //!
-//! A kernel thus needs no tail loop, and the dot product of two rows is their cosine. Compact traversal codes of a later
-//! version lie in a slab of their own under the same geometry, so that id and chunk number are shared.
-//! Departure from Redis: the length is computed and kept in f64. So 3e38 does not overflow it and denormals do not
-//! vanish in it. A zero vector stays zero and has length 1, as in Redis.
+//! A kernel thus needs no tail loop, and the dot product of two rows is their cosine. Compact traversal codes
+//! of a later version lie in a slab of their own under the same geometry, so that id and chunk number are
+//! shared. Departure from Redis: the length is computed and kept in f64. So 3e38 does not overflow it and
+//! denormals do not vanish in it. A zero vector stays zero and has length 1, as in Redis.
 
 use std::slice;
 
@@ -28,8 +28,9 @@ impl Rows {
 
     #[inline(always)]
     pub(crate) fn row(&self, id: NodeId) -> &[Block] {
-        // SAFETY: ids are made by `write` before they are published and a row is written again only after the epochs
-        // of all readers that could know the id passed; so the row is initialised and unchanged while it is borrowed.
+        // SAFETY: ids are made by `write` before they are published and a row is written again only after the
+        // epochs of all readers that could know the id passed; so the row is initialised and unchanged while
+        // it is borrowed.
         unsafe { slice::from_raw_parts(self.slab.record(id.0).cast::<Block>(), self.n_blocks) }
     }
 

@@ -1,7 +1,8 @@
 //! The writing side of a set. There is one `Writer` per set; it alone changes the graph, and it alone frees.
 //!
-//! Order of publication: an added node is linked first and named last; a removed one loses its name first and its links
-//! after. So who finds a name finds a linked node. What was removed waits in limbo; every change collects a little.
+//! Order of publication: an added node is linked first and named last; a removed one loses its name first and
+//! its links after. So who finds a name finds a linked node. What was removed waits in limbo; every change
+//! collects a little.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +19,8 @@ use crate::set::VectorSet;
 use crate::shared::Unlinked;
 use crate::vectors::normalize;
 
-/// Things freed with every change, if their time has come: more than a change retires, so limbo does not grow.
+/// Things freed with every change, if their time has come: more than a change retires, so limbo does not
+/// grow.
 const COLLECTED_PER_CHANGE: usize = 8;
 
 /// What became of an added element.
@@ -56,8 +58,8 @@ impl Retired {
     /// Frees it. The caller knows that no reader has it any more.
     pub(crate) fn free(self, index: &Index) {
         match self {
-            // SAFETY: the node was initialised and left the members when it was retired; the caller vouches for the
-            // readers.
+            // SAFETY: the node was initialised and left the members when it was retired; the caller vouches
+            // for the readers.
             Retired::Node(id) => unsafe { index.graph.destroy(id) },
             Retired::Attribute(text) => text.free(),
             Retired::Names(tables) => tables.free(),
@@ -86,8 +88,8 @@ impl Writer {
         &self.set
     }
 
-    /// Adds an element or replaces the vector of one. `vector` is as the client gave it. Without `attribute` a replaced
-    /// element keeps its own; an empty one removes it.
+    /// Adds an element or replaces the vector of one. `vector` is as the client gave it. Without `attribute`
+    /// a replaced element keeps its own; an empty one removes it.
     pub fn add(
         &mut self,
         name: &[u8],
@@ -168,7 +170,8 @@ impl Writer {
         true
     }
 
-    /// Sets or (with `None` or an empty text) removes an element's attribute; false if there is no such element.
+    /// Sets or (with `None` or an empty text) removes an element's attribute; false if there is no such
+    /// element.
     pub fn set_attribute(&mut self, name: &[u8], attribute: Option<&[u8]>) -> bool {
         let Some(id) = self.find(name) else { return false };
         let set = self.set.clone();
@@ -184,8 +187,8 @@ impl Writer {
         true
     }
 
-    /// Frees at most `budget` retired things that no reader can hold any more. Every change calls it with a small
-    /// budget; an owner calls it in idle turns. Returns how many wait.
+    /// Frees at most `budget` retired things that no reader can hold any more. Every change calls it with a
+    /// small budget; an owner calls it in idle turns. Returns how many wait.
     pub fn collect(&mut self, budget: usize) -> usize {
         let set = self.set.clone();
         let mut limbo = std::mem::replace(&mut self.limbo, Limbo::new());
@@ -194,9 +197,9 @@ impl Writer {
         self.limbo.len()
     }
 
-    /// Empties the set for good, for an owner that deletes it. From now on new readers find nothing; those that still
-    /// search keep what they can see. Cheap: the memory goes with `Remains::free_slice`, or at once when the last
-    /// holder drops the set.
+    /// Empties the set for good, for an owner that deletes it. From now on new readers find nothing; those
+    /// that still search keep what they can see. Cheap: the memory goes with `Remains::free_slice`, or at
+    /// once when the last holder drops the set.
     pub fn close(mut self) -> Remains {
         let set = self.set.clone();
         let n_members = set.members.len();
@@ -320,8 +323,8 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// Frees at most `budget` elements; true when all is freed and the rest costs nothing. It frees nothing, and
-    /// returns false, while a reader from before the close is still there.
+    /// Frees at most `budget` elements; true when all is freed and the rest costs nothing. It frees nothing,
+    /// and returns false, while a reader from before the close is still there.
     pub fn free_slice(&mut self, budget: usize) -> bool {
         let set = self.writer.set.clone();
         self.closed.collect(&set.domain, 1, |()| ());

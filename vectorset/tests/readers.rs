@@ -1,4 +1,5 @@
-//! Readers on other threads while the writer changes, empties or drops the set. Meant for the address sanitizer too.
+//! Readers on other threads while the writer changes, empties or drops the set. Meant for the address
+//! sanitizer too.
 
 mod vectors;
 
@@ -16,7 +17,8 @@ const N_READERS: usize = 4;
 /// Elements that are never touched: every answer can be held to them.
 const N_STABLE: usize = 300;
 
-/// The vector of an element is derived from its name and version, so that a reader can tell a torn or recycled row.
+/// The vector of an element is derived from its name and version, so that a reader can tell a torn or
+/// recycled row.
 fn vector_of(name: &str, version: u64) -> Vec<f32> {
     let seed =
         name.bytes().fold(version.wrapping_mul(0x100_0000_01B3), |h, b| (h ^ u64::from(b)).wrapping_mul(31));

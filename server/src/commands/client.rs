@@ -1,10 +1,10 @@
 //! CLIENT and its subcommands: what a connection says of itself, and what one may do to others.
 //!
-//! LIST and KILL look at every worker's connections: each worker answers for its own, the parts are joined. The others concern
-//! the connection that asks, or (PAUSE) the server as a whole.
+//! LIST and KILL look at every worker's connections: each worker answers for its own, the parts are joined.
+//! The others concern the connection that asks, or (PAUSE) the server as a whole.
 //!
-//! Departure: inside EXEC, LIST and KILL see the connections of the worker that runs it and no others, as shards can be lent for a
-//! transaction and sockets cannot.
+//! Departure: inside EXEC, LIST and KILL see the connections of the worker that runs it and no others, as
+//! shards can be lent for a transaction and sockets cannot.
 
 use std::sync::atomic::Ordering;
 
@@ -96,7 +96,8 @@ fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// One line, in Redis 8.2.3's fields and order. What has no counterpart here (client eviction, tracking, I/O threads) is neutral.
+/// One line, in Redis 8.2.3's fields and order. What has no counterpart here (client eviction, tracking, I/O
+/// threads) is neutral.
 fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
@@ -167,9 +168,9 @@ fn client_type(word: &[u8]) -> Result<ClientType, CommandError> {
         ("master", ClientType::Master),
     ];
     let found = TYPES.iter().find(|(name, _)| is_word(word, name));
-    found.map(|(_, kind)| *kind).ok_or_else(|| {
-        CommandError::Bytes([b"ERR Unknown client type '" as &[u8], word, b"'"].concat())
-    })
+    found
+        .map(|(_, kind)| *kind)
+        .ok_or_else(|| CommandError::Bytes([b"ERR Unknown client type '" as &[u8], word, b"'"].concat()))
 }
 
 /// Which connections CLIENT KILL means.
@@ -302,7 +303,8 @@ fn client_pause(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     if timeout_ms < 0 {
         return Err(CommandError::text("ERR timeout is negative"));
     }
-    let until_ms = conn.now_ms.checked_add(timeout_ms).ok_or(CommandError::text("ERR timeout is out of range"))?;
+    let until_ms =
+        conn.now_ms.checked_add(timeout_ms).ok_or(CommandError::text("ERR timeout is out of range"))?;
     conn.server.pause_writes_only.store(is_writes_only, Ordering::Relaxed);
     conn.server.pause_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     conn.server.touch_config();
@@ -343,7 +345,9 @@ fn client_setinfo(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         word if is_word(word, "lib-name") => &mut conn.client.lib_name,
         word if is_word(word, "lib-ver") => &mut conn.client.lib_ver,
         _ => {
-            return Err(CommandError::Bytes([b"ERR Unrecognized option '" as &[u8], attribute, b"'"].concat()));
+            return Err(CommandError::Bytes(
+                [b"ERR Unrecognized option '" as &[u8], attribute, b"'"].concat(),
+            ));
         }
     };
     if !is_plain(value) {

@@ -110,12 +110,16 @@ fn describe_keys(spec: &KeySpec, reply: &mut Reply<'_>) {
     reply.bulk(b"find_keys");
     match spec.find {
         Find::Range { last, step, limit } => {
-            let fields = [("lastkey", Field::Int(last)), ("keystep", Field::Int(step)), ("limit", Field::Int(limit))];
+            let fields =
+                [("lastkey", Field::Int(last)), ("keystep", Field::Int(step)), ("limit", Field::Int(limit))];
             reply_search(reply, "range", &fields);
         }
         Find::KeyNum { num_index, first, step } => {
-            let fields =
-                [("keynumidx", Field::Int(num_index)), ("firstkey", Field::Int(first)), ("keystep", Field::Int(step))];
+            let fields = [
+                ("keynumidx", Field::Int(num_index)),
+                ("firstkey", Field::Int(first)),
+                ("keystep", Field::Int(step)),
+            ];
             reply_search(reply, "keynum", &fields);
         }
         Find::Unknown => reply_search(reply, "unknown", &[]),
@@ -210,7 +214,9 @@ fn command_list(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
                 }
                 word if is_word(word, "ACLCAT") => {
                     let category = Acl::NAMES.iter().find(|(_, name)| is_word(value, &name[1..]));
-                    Box::new(move |row| category.is_some_and(|(bit, _)| row.command.acl_categories().has(*bit)))
+                    Box::new(move |row| {
+                        category.is_some_and(|(bit, _)| row.command.acl_categories().has(*bit))
+                    })
                 }
                 word if is_word(word, "PATTERN") => {
                     Box::new(move |row| glob_match(value, row.command.name.as_bytes(), Case::Insensitive))
@@ -220,8 +226,12 @@ fn command_list(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         }
         _ => return Err(CommandError::Syntax),
     };
-    let names: Vec<&str> =
-        TABLE.rows().iter().filter(|row| !is_hidden(row) && filter(row)).map(|row| row.command.name).collect();
+    let names: Vec<&str> = TABLE
+        .rows()
+        .iter()
+        .filter(|row| !is_hidden(row) && filter(row))
+        .map(|row| row.command.name)
+        .collect();
     conn.reply.array(names.len());
     for name in names {
         conn.reply.bulk(name.as_bytes());

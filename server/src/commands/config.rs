@@ -1,13 +1,17 @@
 //! CONFIG and its subcommands: the wire side of `crate::config`.
 
 use std::path::Path;
+use std::sync::PoisonError;
+
+use mio::net::TcpListener;
 
 use super::reply_help;
 use crate::args::Args;
 use crate::client::Client;
 use crate::command::{Command, Conn, Ctx, Flags, Handler, Merge, row};
-use crate::config::{self, Config, Origin};
+use crate::config::{self, Config, ConfigError, Origin};
 use crate::error::{CommandError, Outcome};
+use crate::listener;
 use crate::log;
 use crate::shard::Stats;
 
@@ -42,13 +46,37 @@ fn config_set(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         (2..args.len()).step_by(2).map(|at| (args.get(at), args.get(at + 1))).collect();
     let origin = origin_of(conn.client);
     let old = conn.server.config();
-    let new = conn
-        .server
-        .change_config(|config| config::set(config, &pairs, origin))
-        .map_err(|error| CommandError::Bytes(error.text()))?;
+    let mut listeners = None;
+    let change = |config: &Config| {
+        let next = config::set(config, &pairs, origin)?;
+        listeners = listen(config, &next)?;
+        Ok(next)
+    };
+    let new =
+        conn.server.change_config(change).map_err(|error: ConfigError| CommandError::Bytes(error.text()))?;
+    if listeners.is_some() {
+        *conn.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner) = listeners;
+    }
     apply(&old, &new);
     conn.reply.ok();
     Ok(())
+}
+
+/// The sockets of another port. Another `bind` would have to close the present sockets first, and a failure
+/// would leave none: it is refused, with the error that Redis has for addresses that cannot be bound.
+fn listen(old: &Config, new: &Config) -> Result<Option<Vec<TcpListener>>, ConfigError> {
+    let refused =
+        |name: &str, fault: &'static str| ConfigError::Refused { name: name.into(), fault: fault.into() };
+    if old.bind.0 != new.bind.0 {
+        return Err(refused("bind", "Failed to bind to specified addresses."));
+    }
+    if old.port == new.port {
+        return Ok(None);
+    }
+    listener::bind_port(new).map(Some).map_err(|error| {
+        log::warning(&error);
+        refused("port", "Unable to listen on this port. Check server logs.")
+    })
 }
 
 /// Acts on what does not take effect by being read.

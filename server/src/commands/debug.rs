@@ -1,5 +1,6 @@
-//! DEBUG: tools for tests, behind `enable-debug-command` (the gate checks it). The words are rows like subcommands, but COMMAND does
-//! not show them, and each checks its own number of arguments: Redis has one error for both.
+//! DEBUG: tools for tests, behind `enable-debug-command` (the gate checks it). The words are rows like
+//! subcommands, but COMMAND does not show them, and each checks its own number of arguments: Redis has one
+//! error for both.
 //!
 //! `DEBUG TURNS [RESET]` is Skerry's own, as is STRINGMATCH-LEN's reply: Redis 8.2.3 does not know the word.
 
@@ -40,7 +41,8 @@ fn expect_args(args: Args<'_>, n: usize) -> Outcome {
     if args.len() == n { Ok(()) } else { Err(wrong_subcommand(args, "DEBUG")) }
 }
 
-/// DEBUG SLEEP seconds: Redis has one thread, so all of ours sleep. What is no number is 0, as C's strtod has it.
+/// DEBUG SLEEP seconds: Redis has one thread, so all of ours sleep. What is no number is 0, as C's strtod has
+/// it.
 fn sleep(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     expect_args(args, 3)?;
     let seconds = number::parse_f64(args.get(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
@@ -181,7 +183,8 @@ fn turns(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         conn.reply.ok();
         return Ok(());
     }
-    let lines: Vec<String> = all.enumerate().map(|(at, turns)| format!("worker={at} {}", turns.report())).collect();
+    let lines: Vec<String> =
+        all.enumerate().map(|(at, turns)| format!("worker={at} {}", turns.report())).collect();
     conn.reply.array(lines.len());
     lines.iter().for_each(|line| conn.reply.bulk(line.as_bytes()));
     Ok(())

@@ -1,7 +1,9 @@
-//! DEBUG DIGEST's fingerprints of keys and of the whole data, by Redis's scheme: SHA-1 sums, XORed where order does not count
-//! and hashed into each other where it does. Two servers with the same data answer the same.
+//! DEBUG DIGEST's fingerprints of keys and of the whole data, by Redis's scheme: SHA-1 sums, XORed where
+//! order does not count and hashed into each other where it does. Two servers with the same data answer the
+//! same.
 //!
-//! A vector set is the exception: its fingerprint is over names, vectors as VEMB tells them and attributes, and is not Redis's.
+//! A vector set is the exception: its fingerprint is over names, vectors as VEMB tells them and attributes,
+//! and is not Redis's.
 
 use sha1_smol::Sha1;
 use skerry_vectorset::epoch::Guard;

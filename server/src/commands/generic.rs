@@ -139,7 +139,8 @@ impl Job for KeysJob {
 }
 
 fn keys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let mut job = KeysJob { pattern: args.get(1).into(), next: ScanPosition(0), n_found: 0, found: Vec::new() };
+    let mut job =
+        KeysJob { pattern: args.get(1).into(), next: ScanPosition(0), n_found: 0, found: Vec::new() };
     if !job.slice(ctx) {
         ctx.job = Some(Box::new(job));
     }
@@ -353,7 +354,9 @@ fn database(ctx: &Ctx<'_>, text: &[u8]) -> Result<DbIndex, CommandError> {
     let number = parse_i64(text).ok_or(CommandError::NotInteger)?;
     if i32::try_from(number).is_err() {
         let (min, max) = (i32::MIN, i32::MAX);
-        return Err(CommandError::format(format!("ERR value is out of range, value must between {min} and {max}")));
+        return Err(CommandError::format(format!(
+            "ERR value is out of range, value must between {min} and {max}"
+        )));
     }
     match usize::try_from(number) {
         Ok(db) if db < ctx.shard.n_databases() => Ok(DbIndex(db as u16)),
@@ -427,7 +430,9 @@ fn copy_of(view: View<'_>) -> Result<NewValue<'_>, CommandError> {
         View::List(list) => NewValue::Object(Object::List(Box::new(list.clone()))),
         View::Set(set) => NewValue::Object(Object::Set(Box::new(set.clone()))),
         View::Hash(hash) => NewValue::Object(Object::Hash(Box::new(hash.clone()))),
-        View::Vector(_) | View::Lent => return Err(CommandError::text("ERR not supported for this module key")),
+        View::Vector(_) | View::Lent => {
+            return Err(CommandError::text("ERR not supported for this module key"));
+        }
     })
 }
 
@@ -454,7 +459,9 @@ impl ExpireConditions {
         }
         let Self { nx, xx, gt, lt } = conditions;
         if nx && (xx || gt || lt) {
-            return Err(CommandError::text("ERR NX and XX, GT or LT options at the same time are not compatible"));
+            return Err(CommandError::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
         }
         if gt && lt {
             return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
@@ -466,7 +473,7 @@ impl ExpireConditions {
         match present {
             None => !self.xx && !self.gt,
             Some(present) => {
-                !self.nx && !(self.gt && deadline_ms <= present) && !(self.lt && deadline_ms >= present)
+                !(self.nx || self.gt && deadline_ms <= present || self.lt && deadline_ms >= present)
             }
         }
     }

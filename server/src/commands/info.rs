@@ -1,8 +1,9 @@
 //! INFO: the server's state and counters, in Redis 8.2.3's sections, fields and order.
 //!
-//! Each worker answers a part, its shard's numbers; the merge adds them up and writes the text. Counters of the workers themselves are
-//! atomics of the server and need no part. Features that do not exist here yet show Redis's neutral values, so that what reads the
-//! text finds every field. Skerry's own fields begin with `skerry_`.
+//! Each worker answers a part, its shard's numbers; the merge adds them up and writes the text. Counters of
+//! the workers themselves are atomics of the server and need no part. Features that do not exist here yet
+//! show Redis's neutral values, so that what reads the text finds every field. Skerry's own fields begin with
+//! `skerry_`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -519,8 +520,14 @@ mod tests {
 
     #[test]
     fn bytes_for_people() {
-        let cases =
-            [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (693_888, "677.62K"), (25_276_502_016, "23.54G"), (1 << 50, "1.00P")];
+        let cases = [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.00K"),
+            (693_888, "677.62K"),
+            (25_276_502_016, "23.54G"),
+            (1 << 50, "1.00P"),
+        ];
         for (bytes, text) in cases {
             assert_eq!(human(bytes), text);
         }

@@ -55,8 +55,10 @@ fn memory_stats_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> 
     let parts: Vec<Vec<i64>> = parts.iter().map(|part| part_integers(part)).collect();
     let sum = |at: usize| parts.iter().map(|part| part[at]).sum::<i64>();
     let n_databases = (parts[0].len() - 1) / 2;
-    let databases: Vec<(usize, i64, i64)> =
-        (0..n_databases).map(|db| (db, sum(1 + 2 * db), sum(2 + 2 * db))).filter(|(_, keys, _)| *keys > 0).collect();
+    let databases: Vec<(usize, i64, i64)> = (0..n_databases)
+        .map(|db| (db, sum(1 + 2 * db), sum(2 + 2 * db)))
+        .filter(|(_, keys, _)| *keys > 0)
+        .collect();
     let n_keys: i64 = databases.iter().map(|(_, keys, _)| keys).sum();
     let table_bytes: i64 = (0..n_databases).map(|db| sum(2 + 2 * db)).sum();
 

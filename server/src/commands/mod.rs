@@ -58,6 +58,8 @@ pub struct Row {
     pub group: &'static str,
     /// Its values lie behind pointers: worth fetching ahead level by level.
     pub is_collection: bool,
+    /// It has no keys of its own and looks at all of them.
+    pub is_viewer: bool,
     /// Its use depends on `enable-debug-command`.
     pub is_protected: bool,
     /// The rows of its subcommands, by name after the `|`.
@@ -113,7 +115,12 @@ impl Table {
     fn push(&mut self, command: &'static Command, group: &'static str) -> CommandId {
         let id = CommandId(self.rows.len() as u16);
         let is_protected = command.name == "debug" || command.name.starts_with("debug|");
-        self.rows.push(Row { command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
+        let is_viewer = match command.handler {
+            Handler::Cursor(_) => true,
+            Handler::Split(..) => group == "generic" || matches!(command.name, "dbsize" | "debug|digest"),
+            _ => false,
+        };
+        self.rows.push(Row { is_viewer, command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
         id
     }
 
@@ -151,6 +158,26 @@ impl Table {
         }
     }
 
+    /// `find`, with a memory of the last name: pipelines repeat themselves.
+    #[inline]
+    pub fn find_again<'t>(&'t self, args: Args<'_>, last: &mut LastName<'t>) -> Found<'t> {
+        let name = args.get(0);
+        if let Some(word) = short_name(name)
+            && last.word == word
+            && let Some(row) = last.row
+        {
+            return Found::Row(row);
+        }
+        let found = self.find(args);
+        if let (Found::Row(row), Some(word)) = (&found, short_name(name))
+            && row.subcommands.is_empty()
+            && !row.command.name.contains('|')
+        {
+            *last = LastName { word, row: Some(row) };
+        }
+        found
+    }
+
     /// The row that a request means: the subcommand's if the command has any.
     #[inline]
     pub fn find(&self, args: Args<'_>) -> Found<'_> {
@@ -174,6 +201,27 @@ impl Table {
     pub fn full_name(&self, name: &[u8]) -> Option<&Row> {
         self.rows.iter().find(|row| row.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
+}
+
+/// The last name that was looked up, as it was written.
+#[derive(Clone, Copy, Default)]
+pub struct LastName<'t> {
+    word: u64,
+    row: Option<&'t Row>,
+}
+
+/// A name of one to seven bytes as one word, its length in the top byte.
+#[inline]
+fn short_name(name: &[u8]) -> Option<u64> {
+    let word = match *name {
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
+        [a, b, c, d, e] => u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]),
+        [a, b, c, d, e, f] => u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+        [a, b, c, d, e, f, g] => u64::from_le_bytes([a, b, c, d, e, f, g, 0]),
+        _ => return None,
+    };
+    Some(word | (name.len() as u64) << 56)
 }
 
 fn shape_of(command: &Command) -> KeyShape {

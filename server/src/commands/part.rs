@@ -1,4 +1,5 @@
-//! Reads the parts of a `Split` in its merge. A part was written by a handler of this process: a malformed one is a bug.
+//! Reads the parts of a `Split` in its merge. A part was written by a handler of this process: a malformed
+//! one is a bug.
 
 use skerry_resp::number;
 

@@ -1,5 +1,6 @@
-//! Server commands on the databases as a whole and on the process: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB, TIME, ROLE, SHUTDOWN, MODULE
-//! (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND, MEMORY, DEBUG and CLUSTER have files of their own.
+//! Server commands on the databases as a whole and on the process: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB, TIME,
+//! ROLE, SHUTDOWN, MODULE (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND,
+//! MEMORY, DEBUG and CLUSTER have files of their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -94,15 +95,22 @@ fn withdraw_vectors(ctx: &Ctx<'_>, db: DbIndex) {
 
 /// SWAPDB index1 index2
 fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let invalid = |text| move |_| CommandError::text(text);
-    let a = args.integer(1).map_err(invalid("ERR invalid first DB index"))?;
-    let b = args.integer(2).map_err(invalid("ERR invalid second DB index"))?;
+    // Redis reads an int here: what is beyond it is no index at all.
+    let index = |at: usize, text: &'static str| {
+        args.integer(at)
+            .ok()
+            .filter(|index| i32::try_from(*index).is_ok())
+            .ok_or(CommandError::text(text))
+    };
+    let a = index(1, "ERR invalid first DB index")?;
+    let b = index(2, "ERR invalid second DB index")?;
     let a = connection::database(ctx.config.databases, a)?;
     let b = connection::database(ctx.config.databases, b)?;
     if a != b {
         for db in [a, b] {
             // A watched key is touched if it is there now or will be there.
-            ctx.shard.touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
+            ctx.shard
+                .touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
             withdraw_vectors(ctx, db);
         }
         ctx.shard.swap_databases(a, b);

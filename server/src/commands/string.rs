@@ -85,7 +85,9 @@ fn deadline_option<'a>(
     match before {
         DeadlineOption::Unsaid => Ok(DeadlineOption::Given(clock, number)),
         DeadlineOption::Given(given, _) if given == clock => Ok(DeadlineOption::Given(clock, number)),
-        DeadlineOption::Given(..) | DeadlineOption::Keep | DeadlineOption::Persist => Err(CommandError::Syntax),
+        DeadlineOption::Given(..) | DeadlineOption::Keep | DeadlineOption::Persist => {
+            Err(CommandError::Syntax)
+        }
     }
 }
 
@@ -242,7 +244,9 @@ fn getex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let mut cursor = args.cursor(2);
     while let Some(word) = cursor.maybe_next() {
         option = match option {
-            DeadlineOption::Unsaid | DeadlineOption::Persist if is_word(word, "persist") => DeadlineOption::Persist,
+            DeadlineOption::Unsaid | DeadlineOption::Persist if is_word(word, "persist") => {
+                DeadlineOption::Persist
+            }
             _ => deadline_option(word, cursor.maybe_next(), option)?,
         };
     }
@@ -379,7 +383,8 @@ fn increment(ctx: &mut Ctx<'_>, args: Args<'_>, by: i64) -> Outcome {
                 *value = value.checked_add(by).ok_or(CommandError::Overflow)?;
                 *value
             } else {
-                let old = text_of(entry.as_ref().view())?.with_bytes(parse_i64).ok_or(CommandError::NotInteger)?;
+                let old =
+                    text_of(entry.as_ref().view())?.with_bytes(parse_i64).ok_or(CommandError::NotInteger)?;
                 let sum = old.checked_add(by).ok_or(CommandError::Overflow)?;
                 ctx.shard.insert(ctx.at(), &key, NewValue::Int(sum), Ttl::Keep);
                 sum
@@ -435,7 +440,9 @@ fn msetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return Err(CommandError::WrongArity("msetnx"));
     }
     let mut n_present = 0;
-    ctx.for_each_key(args, 2, |ctx, _, key| n_present += usize::from(ctx.shard.peek(ctx.at(), key).is_some()));
+    ctx.for_each_key(args, 2, |ctx, _, key| {
+        n_present += usize::from(ctx.shard.peek(ctx.at(), key).is_some())
+    });
     if n_present > 0 {
         ctx.reply.integer(0);
         return Ok(());

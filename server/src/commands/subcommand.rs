@@ -1,4 +1,5 @@
-//! What all containers of subcommands answer alike: their HELP, and the error for a request that fits none of them.
+//! What all containers of subcommands answer alike: their HELP, and the error for a request that fits none of
+//! them.
 
 use crate::args::Args;
 use crate::command::Conn;

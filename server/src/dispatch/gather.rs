@@ -104,8 +104,8 @@ impl Node {
             client.parked = Parked::Order;
             return Some(Step::Parked);
         }
-        if admit == Admit::Check && !self.holds.admits_keyless() {
-            self.holds.wait_at_gate(Who::Request(client.id));
+        if admit == Admit::Check && !self.admits_here(row, Args::new(&[], &[])) {
+            self.wait_here(Who::Request(client.id), row, Args::new(&[], &[]));
             client.parked = Parked::Hold;
             return Some(Step::Parked);
         }
@@ -132,7 +132,8 @@ impl Node {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         copy_args(args, &mut text, &mut ranges);
         let sequence = client.next_sequence();
-        client.pending.push_back(Slot::Gathering { is_muted: false });
+        client.pending.push_back(Slot::Gathering { is_muted: false, is_split: true });
+        client.n_gathers += 1;
         let parts = vec![None; self.n_shards()];
         let proto = client.proto;
         let gather = Gather { client: client.id, sequence, merge, proto, text, ranges, parts, n_left: n_parts };

@@ -142,7 +142,7 @@ impl Node {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         copy_args(plan.args, &mut text, &mut ranges);
         let sequence = client.next_sequence();
-        client.pending.push_back(Slot::Gathering { is_muted: false });
+        client.pending.push_back(Slot::Gathering { is_muted: false, is_split: false });
         client.n_lends += 1;
         client.is_exec_rebinding |= plan.multi.as_ref().is_some_and(|multi| multi.changes_connection());
         client.lend_command = Some(plan.row.command);

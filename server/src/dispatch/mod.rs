@@ -33,7 +33,8 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
-use crate::commands::{Found, KeyShape, Row, TABLE, Table};
+use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
+use crate::command_stats::CommandStats;
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -105,6 +106,9 @@ pub struct Node {
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
+    last_name: LastName<'static>,
+    /// This worker's counters per command.
+    stats: Arc<CommandStats>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -199,6 +203,8 @@ impl Node {
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
+            last_name: LastName::default(),
+            stats: server.command_stats[usize::from(id.0)].clone(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -463,8 +469,8 @@ impl Node {
 
     /// The row of a request and, if it has exactly one key, the key's hash and owner (hash 0: no single key).
     #[inline]
-    fn look_up(&self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
-        let row = match self.table.find(args) {
+    fn look_up(&mut self, args: Args<'_>) -> (Result<&'static Row, Unknown>, u64, ShardId) {
+        let row = match self.table.find_again(args, &mut self.last_name) {
             Found::Row(row) => row,
             Found::UnknownCommand => return (Err(Unknown::Command), 0, self.id),
             Found::UnknownSubcommand(row) => return (Err(Unknown::Subcommand(row)), 0, self.id),
@@ -531,12 +537,11 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
-            self.server.command_stats[own].end(row.id, started);
+            self.stats.end(row.id, started);
             if client.reply_mode != ReplyMode::On {
                 self.mute(client);
             }
@@ -640,7 +645,7 @@ impl Node {
 
     /// Whether the order of this client's requests lets one go that touches the shards in `mask`.
     fn may_go(&self, client: &Client, row: &Row, mask: u64) -> bool {
-        if client.n_lends > 0 {
+        if client.n_lends > 0 || (client.n_gathers > 0 && row.command.is_write()) {
             return false;
         }
         if client.n_unanswered_writes > 0 {
@@ -656,7 +661,10 @@ impl Node {
     /// Whether the holds of this shard let the request run now.
     fn admits_here(&self, row: &Row, args: Args<'_>) -> bool {
         if row.shape == KeyShape::None {
-            return self.holds.admits_keyless();
+            return match row.is_viewer {
+                true => self.holds.admits_viewer(),
+                false => self.holds.admits_keyless(),
+            };
         }
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
         let mut admits = self.holds.admits_keyless();
@@ -669,7 +677,10 @@ impl Node {
     /// Makes a request wait for the holds of this shard.
     fn wait_here(&mut self, who: Who, row: &Row, args: Args<'_>) {
         if row.shape == KeyShape::None {
-            self.holds.wait_at_gate(who);
+            match row.is_viewer {
+                true => self.holds.wait_to_view(who),
+                false => self.holds.wait_at_gate(who),
+            }
             return;
         }
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
@@ -887,7 +898,7 @@ impl Node {
     fn reject(&mut self, client: &mut Client, row: Option<&Row>, error: CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].reject(row.map(|row| row.id), &error.wire());
+        self.stats.reject(row.map(|row| row.id), &error.wire());
         self.answer_refusal(client, error);
     }
 
@@ -914,7 +925,7 @@ impl Node {
         }
         match client.pending.back_mut() {
             Some(Slot::Ready { len, .. }) => *len = 0,
-            Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted }) => *is_muted = true,
+            Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted, .. }) => *is_muted = true,
             None => client.out.truncate(self.mark.0),
         }
     }
@@ -936,7 +947,7 @@ impl Node {
     fn note_failure(&self, error: &CommandError) {
         let own = usize::from(self.id.0);
         WorkerStats::add(&self.server.workers[own].error_replies, 1);
-        self.server.command_stats[own].fail(self.running, &error.wire());
+        self.stats.fail(self.running, &error.wire());
     }
 
     fn note_panic(&self, command: &str, panic: &(dyn std::any::Any + Send)) {
@@ -973,7 +984,7 @@ impl Node {
                 let is_direct = client.pending.is_empty();
                 let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
                 let out = if is_direct { &mut client.out } else { &mut client.held };
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
                 if !is_direct {
                     client.pending.push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
                 }
@@ -994,25 +1005,27 @@ impl Node {
 
     /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.
     fn any_at_owner(&mut self, handler: AnyHandler, caller: Caller, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+        if args.len() < 2 {
+            // The handler tells the error.
+            self.any_into(Ok(None), handler, caller, proto, out, args);
+            return;
+        }
         let key = Key { bytes: args.get(1), hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))) };
         match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
-            Ok(None) => self.any_into(None, handler, caller, proto, out, args),
+            Ok(None) => self.any_into(Ok(None), handler, caller, proto, out, args),
             Ok(Some((handle, expire_at_ms))) => {
                 if self.n_shards() > 1 {
                     self.server.vectors.publish(caller.db, args.get(1), &handle, expire_at_ms);
                 }
-                self.any_into(Some(&handle), handler, caller, proto, out, args);
+                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
             }
-            Err(error) => {
-                Reply::new(out, proto).error(error.wire());
-                self.note_failure(&error);
-            }
+            Err(error) => self.any_into(Err(error), handler, caller, proto, out, args),
         }
     }
 
     fn any_into(
         &mut self,
-        set: Option<&crate::vector::VectorHandle>,
+        set: Result<Option<&crate::vector::VectorHandle>, CommandError>,
         handler: AnyHandler,
         caller: Caller,
         proto: Proto,
@@ -1040,7 +1053,8 @@ impl Node {
 
     fn start_job(&mut self, client: &mut Client, job: Box<dyn Job>, caller: Caller, proto: Proto) {
         let to = ReplyTo::Slot { client: client.id, sequence: client.next_sequence() };
-        client.pending.push_back(Slot::Gathering { is_muted: false });
+        client.pending.push_back(Slot::Gathering { is_muted: false, is_split: true });
+        client.n_gathers += 1;
         self.jobs.push_back(RunningJob { job, to, origin: self.id, caller, proto });
     }
 
@@ -1086,7 +1100,7 @@ impl Node {
     pub fn each_second(&mut self) {
         self.server.note_peak_memory();
         let own = usize::from(self.id.0);
-        self.server.workers[own].take_rates(self.server.command_stats[own].total_calls());
+        self.server.workers[own].take_rates(self.stats.total_calls());
     }
 
     /// Runs one slice of the oldest job.

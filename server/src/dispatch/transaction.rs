@@ -309,10 +309,9 @@ impl Node {
         let row = TABLE.row(queued.row);
         client.last_command = Some(queued.command);
         self.running = row.id;
-        let own = usize::from(self.id.0);
-        let started = self.server.command_stats[own].begin(row.id);
+        let started = self.stats.begin(row.id);
         self.run_queued_handler(client, queued, row, others, out);
-        self.server.command_stats[own].end(row.id, started);
+        self.stats.end(row.id, started);
     }
 
     fn run_queued_handler(

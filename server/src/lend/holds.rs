@@ -64,6 +64,7 @@ pub struct Holds {
     whole: Option<(ShardId, LendId)>,
     gate: VecDeque<Waiter>,
     n_held: usize,
+    n_exclusive: usize,
     /// Requests without keys that are freed and have not run yet.
     n_keyless: usize,
     /// Waits so far, for INFO and the simulation.
@@ -107,6 +108,23 @@ impl Holds {
     /// Whether a request without keys (a part of DBSIZE, KEYS, SCAN) may run: only a whole-shard lend stops it.
     pub fn admits_keyless(&self) -> bool {
         self.whole.is_none() && self.gate.is_empty()
+    }
+
+    /// Whether a request that looks at all keys (a part of DBSIZE, KEYS, SCAN) may run: not while a key is away, for then what its
+    /// lend does may be answered already and not yet be home.
+    pub fn admits_viewer(&self) -> bool {
+        self.admits_keyless() && self.n_exclusive == 0
+    }
+
+    /// Makes such a request wait for the keys that are away now.
+    pub fn wait_to_view(&mut self, who: Who) {
+        if !self.admits_keyless() {
+            self.wait_at_gate(who);
+            return;
+        }
+        let away = self.keys.iter().filter(|(_, hold)| hold.is_exclusive).map(|(key, _)| key.clone());
+        let keys: Vec<Box<[u8]>> = away.collect();
+        self.wait(who, HoldMode::Shared, keys.iter().map(|key| &**key));
     }
 
     /// Makes a keyless request wait behind the gate.
@@ -173,7 +191,10 @@ impl Holds {
         let hold = self.keys.entry_ref(key).or_default();
         match mode {
             HoldMode::Shared => hold.n_shared += 1,
-            HoldMode::Exclusive | HoldMode::Whole => hold.is_exclusive = true,
+            HoldMode::Exclusive | HoldMode::Whole => {
+                hold.is_exclusive = true;
+                self.n_exclusive += 1;
+            }
         }
         self.n_held += 1;
     }
@@ -207,7 +228,10 @@ impl Holds {
                 };
                 match mode {
                     HoldMode::Shared => hold.n_shared -= 1,
-                    HoldMode::Exclusive | HoldMode::Whole => hold.is_exclusive = false,
+                    HoldMode::Exclusive | HoldMode::Whole => {
+                        hold.is_exclusive = false;
+                        self.n_exclusive -= 1;
+                    }
                 }
                 self.n_held -= 1;
                 if hold.queue.is_empty() {

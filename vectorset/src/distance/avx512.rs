@@ -1,7 +1,7 @@
 //! The AVX-512 kernel: one register is one block.
 //!
-//! Every row has four sums, used in turn, so that four rows keep sixteen of the thirty-two registers busy and one row alone
-//! still hides the latency of a fused multiply-add.
+//! Every row has four sums, used in turn, so that four rows keep sixteen of the thirty-two registers busy and
+//! one row alone still hides the latency of a fused multiply-add.
 
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_load_ps, _mm512_reduce_add_ps, _mm512_setzero_ps,

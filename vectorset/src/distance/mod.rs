@@ -1,9 +1,9 @@
 //! The distance of two stored rows, 1 - dot product in float32, by the best kernel of this processor.
 //!
-//! Rows come as whole 64-byte blocks padded with zeros, so kernels have no tails. The table is chosen once per process.
-//! A new instruction set is a file beside `avx2` and a line in `available`. Every kernel has `scalar` as its twin; the
-//! tests below compare them. `dot4` adds up each row in the same order as `dot`: a pair's score never depends on which
-//! of the two computed it.
+//! Rows come as whole 64-byte blocks padded with zeros, so kernels have no tails. The table is chosen once
+//! per process. A new instruction set is a file beside `avx2` and a line in `available`. Every kernel has
+//! `scalar` as its twin; the tests below compare them. `dot4` adds up each row in the same order as `dot`: a
+//! pair's score never depends on which of the two computed it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

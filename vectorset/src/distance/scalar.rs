@@ -1,6 +1,7 @@
 //! The plain kernel: the oracle of the others, and the one for processors without a kernel of their own.
 //!
-//! Sixteen running sums, one per float of a block, so that the compiler may use whatever vectors the target has.
+//! Sixteen running sums, one per float of a block, so that the compiler may use whatever vectors the target
+//! has.
 
 use super::{BLOCK_FLOATS, Block, Kernels};
 

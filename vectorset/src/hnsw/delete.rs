@@ -1,9 +1,9 @@
 //! Removal of a node, with local repair.
 //!
-//! All links to the node are known, because links are mutual. After it is unlinked its former neighbors, the orphans,
-//! are joined again: first along the shortest pairs that unite them (Kruskal), so that no way through the removed
-//! node is lost; then in pairs until each has got back the link that it lost. The node's own lists are left as they
-//! are: a search that stands on it goes on from there.
+//! All links to the node are known, because links are mutual. After it is unlinked its former neighbors, the
+//! orphans, are joined again: first along the shortest pairs that unite them (Kruskal), so that no way
+//! through the removed node is lost; then in pairs until each has got back the link that it lost. The node's
+//! own lists are left as they are: a search that stands on it goes on from there.
 
 use super::Index;
 use super::neighbors::Selection;
@@ -12,8 +12,8 @@ use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
 
-/// Orphans repaired together: the pairs of a group are weighed, so the cost grows with its square. Groups overlap in one
-/// orphan, which keeps them joined.
+/// Orphans repaired together: the pairs of a group are weighed, so the cost grows with its square. Groups
+/// overlap in one orphan, which keeps them joined.
 const MAX_GROUP: usize = 64;
 
 /// An orphan left with fewer links than this (or half of M) looks for new neighbors by a search.
@@ -50,33 +50,38 @@ impl Index {
     }
 
     fn repair_group(&self, group: &[NodeId], level: usize, selection: &mut Selection) {
+        let n = group.len();
         let pairs = self.pairs(group);
-        let mut linked = vec![false; group.len() * group.len()];
-        let mut islands = Islands::new(group.len());
+        let mut place_of: Vec<(NodeId, usize)> = group.iter().copied().zip(0..).collect();
+        place_of.sort_unstable();
+        let mut linked = vec![false; n * n];
+        let mut islands = Islands::new(n);
         for (i, &orphan) in group.iter().enumerate() {
             for neighbor in self.graph.neighbors(orphan, level) {
-                if let Some(j) = group.iter().position(|&other| other == neighbor) {
-                    linked[i * group.len() + j] = true;
+                if let Ok(found) = place_of.binary_search_by_key(&neighbor, |&(id, _)| id) {
+                    let (_, j) = place_of[found];
+                    linked[i * n + j] = true;
                     islands.unite(i, j);
                 }
             }
         }
-        let mut regained = vec![false; group.len()];
+        let mut regained = vec![false; n];
         for &(distance, i, j) in &pairs {
             if !islands.are_one(i, j) && self.join(group[i], group[j], distance, level, selection) {
                 islands.unite(i, j);
-                linked[i * group.len() + j] = true;
+                linked[i * n + j] = true;
                 (regained[i], regained[j]) = (true, true);
             }
         }
+        // Each that still lacks its lost link has room for it, unless a join filled the place.
         let m_max = self.graph.m_max(level);
-        let has_room = |id: NodeId| self.graph.degree(id, level) < m_max;
+        let mut lacks: Vec<bool> =
+            (0..n).map(|i| !regained[i] && self.graph.degree(group[i], level) < m_max).collect();
         for &(_, i, j) in &pairs {
-            let is_linked = linked[i * group.len() + j] || linked[j * group.len() + i];
-            let wanted = !is_linked && !regained[i] && !regained[j];
-            if wanted && has_room(group[i]) && has_room(group[j]) {
+            let is_linked = linked[i * n + j] || linked[j * n + i];
+            if !is_linked && lacks[i] && lacks[j] {
                 self.graph.link(group[i], group[j], level);
-                (regained[i], regained[j]) = (true, true);
+                (lacks[i], lacks[j]) = (false, false);
             }
         }
     }

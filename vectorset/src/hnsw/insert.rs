@@ -43,9 +43,10 @@ impl Index {
         }
     }
 
-    /// Links a node to the best of its candidates, up to M_max: the paper takes M and leaves the rest to later nodes, but
-    /// mutual links that a later node takes away are not given back. With at least one candidate the node has at
-    /// least one link afterwards. Measured as ALPHA was: recall@10 0.984 with M, 0.9885 with 2M.
+    /// Links a node to the best of its candidates, up to M_max: the paper takes M and leaves the rest to
+    /// later nodes, but mutual links that a later node takes away are not given back. With at least one
+    /// candidate the node has at least one link afterwards. Measured at EF 80 on 20,000 rows of text384,
+    /// ALPHA 1.0: recall@10 0.984 with M, 0.9885 with 2M.
     pub(super) fn connect_all(
         &self,
         id: NodeId,

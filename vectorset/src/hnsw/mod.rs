@@ -5,10 +5,10 @@
 //! - `insert`: INSERT in two halves, plan and commit (Algorithm 1)
 //! - `delete`: removal with local repair (not in the paper)
 //!
-//! Departures from the paper: 1. links are always mutual; 2. a full node gives up one link at a time, and only one
-//! whose other end stays connected to it through a common neighbor; 3. a new node is linked on level 0 first and then
-//! upwards, so that a concurrent search that meets it can always go on.
-//! Levels are drawn with the paper's mL = 1/ln M (Redis: a quarter of the nodes on each next level).
+//! Departures from the paper: 1. links are always mutual; 2. a full node gives up one link at a time, and
+//! only one whose other end stays connected to it through a common neighbor; 3. a new node is linked on level
+//! 0 first and then upwards, so that a concurrent search that meets it can always go on. Levels are drawn
+//! with the paper's mL = 1/ln M (Redis: a quarter of the nodes on each next level).
 
 mod delete;
 mod insert;

@@ -1,7 +1,8 @@
 //! SEARCH-LAYER, and the descent from the entry point.
 //!
-//! A hop has three phases: drop the neighbors already visited, ask the cache for the rows of the rest, compute. The first
-//! keeps the second short, and the second lets the misses of a hop overlap instead of following each other.
+//! A hop has three phases: drop the neighbors already visited, ask the cache for the rows of the rest,
+//! compute. The first keeps the second short, and the second lets the misses of a hop overlap instead of
+//! following each other.
 
 use super::Index;
 use crate::distance::Block;
@@ -9,8 +10,9 @@ use crate::graph::NodeId;
 use crate::pool::{Candidate, MAX_SORTED, Pool};
 use crate::scratch::{Visited, Walk};
 
-/// Lines of a row asked for ahead; the processor's own prefetcher follows from there. Measured at 384 dimensions (24 lines):
-/// 0 lines 162 us a search, 4 to 8 lines 148, 24 lines 160 (avx512f; the same shape with avx2).
+/// Lines of a row asked for ahead; the processor's own prefetcher follows from there. Measured at 384
+/// dimensions (24 lines): 0 lines 162 us a search, 4 to 8 lines 148, 24 lines 160 (avx512f; the same shape
+/// with avx2).
 const LINES_AHEAD: usize = 6;
 /// Nodes at exactly one distance that a search keeps, if it is not asked for more.
 pub(super) const MAX_TIES: usize = 32;
@@ -18,8 +20,8 @@ pub(super) const MAX_TIES: usize = 32;
 const LANES: usize = 4;
 
 impl Index {
-    /// The `ef` nearest that the graph leads to, in `walk.found`, nearest first, of which `count` are wanted. Empty if the
-    /// set is.
+    /// The `ef` nearest that the graph leads to, in `walk.found`, nearest first, of which `count` are wanted.
+    /// Empty if the set is.
     pub(crate) fn search(&self, query: &[Block], count: usize, ef: usize, walk: &mut Walk) {
         walk.found.clear();
         if self.descend(query, 0, walk).is_some() {
@@ -27,8 +29,8 @@ impl Index {
         }
     }
 
-    /// Goes greedily from the entry point down to the level above `level`; leaves the entry for it in `walk.found`.
-    /// Returns the level it began on.
+    /// Goes greedily from the entry point down to the level above `level`; leaves the entry for it in
+    /// `walk.found`. Returns the level it began on.
     pub(super) fn descend(&self, query: &[Block], level: usize, walk: &mut Walk) -> Option<usize> {
         let entry = self.graph.entry()?;
         let top = self.graph.node(entry).level();
@@ -40,7 +42,8 @@ impl Index {
         Some(top)
     }
 
-    /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace them.
+    /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace
+    /// them.
     pub(crate) fn search_layer(
         &self,
         query: &[Block],
@@ -81,13 +84,13 @@ impl Index {
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
                 ahead.iter().take(LANES).for_each(|&id| self.rows.prefetch(id, LINES_AHEAD));
-                self.distances(query, four, |id, distance| pool.insert(Candidate { distance, id }));
+                self.distances(query, four, |id, distance| {
+                    if pool.insert(Candidate { distance, id }) && level == 0 {
+                        // It is likely to be expanded soon.
+                        self.graph.prefetch_level0(id);
+                    }
+                });
                 rest = ahead;
-            }
-            if level == 0
-                && let Some(next) = pool.peek()
-            {
-                self.graph.prefetch_level0(next);
             }
         }
         pool.finish(found);

@@ -1,4 +1,5 @@
-//! Vectors for tests and benchmarks: the slice of real embeddings in `testdata`, `.npy` files of float16, and seeded noise.
+//! Vectors for tests and benchmarks: the slice of real embeddings in `testdata`, `.npy` files of float16, and
+//! seeded noise.
 
 #![allow(dead_code)] // Each test uses what it needs of it.
 

@@ -226,9 +226,12 @@ impl Segment {
     pub(super) fn first_match(self, tag: u16) -> Option<u64> {
         let bucket = self.bucket(self.home(tag));
         let mask = bucket.matching(tag);
-        let word = if mask == 0 { 0 } else { bucket.0[mask.trailing_zeros() as usize] };
-        // An empty slot looks like tag 0.
-        (word != 0).then_some(word & ADDRESS)
+        if mask == 0 {
+            return None;
+        }
+        // Where `tag` is 0 an empty word matches, too.
+        let address = bucket.0[mask.trailing_zeros() as usize] & ADDRESS;
+        (address != 0).then_some(address)
     }
 
     /// The word at `slot`, 0 if there is none.

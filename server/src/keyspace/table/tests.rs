@@ -286,3 +286,18 @@ fn drained_halves_that_merge_and_split() {
         assert_eq!((given, table.len()), (len, 0));
     }
 }
+
+/// A hash whose low 16 bits are 0 matches empty words: they lead to no entry.
+#[test]
+fn a_candidate_is_an_entry() {
+    let mut table: Table<ThinBytes> = Table::new(HashSeed::from_u64(7));
+    for i in 0..200_u32 {
+        let key = i.to_le_bytes();
+        table.insert(table.hash(&key), ThinBytes::new(&key));
+        for top in 0..64_u64 {
+            if let Some(entry) = table.candidate(top << 58) {
+                assert_eq!(entry.len(), 4);
+            }
+        }
+    }
+}
