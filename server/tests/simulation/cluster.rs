@@ -18,7 +18,7 @@ use skerry_server::shard::ShardId;
 use crate::checker::{FinalState, Operation};
 use crate::faults::Shim;
 use crate::model::{Action, Content, N_DATABASES, normal};
-use crate::program::{Expect, Program, Random};
+use crate::program::{Expect, Facts, Program, Random};
 
 /// Virtual time at the start.
 pub const START_MS: i64 = 1_700_000_000_000;
@@ -135,11 +135,6 @@ impl Cluster {
         self.step += 1;
     }
 
-    /// Hands all that is left.
-    pub fn send_all(&mut self, remote: usize) {
-        self.send_bytes(remote, usize::MAX / 2);
-    }
-
     pub fn publish(&mut self, from: usize, to: usize) {
         let batch = std::mem::take(&mut self.nodes[from].outboxes[to]);
         if !batch.is_empty() {
@@ -149,7 +144,6 @@ impl Cluster {
     }
 
     pub fn deliver(&mut self, from: usize, to: usize) {
-        self.shim.choose(&mut self.links[from][to]);
         let Some(mut batch) = self.links[from][to].pop_front() else { return };
         let Self { shim, nodes, links, .. } = self;
         shim.deliver(&mut nodes[to], from, &mut batch, &mut links[to][from]);
@@ -303,31 +297,30 @@ impl Cluster {
         let mut operations: Vec<Operation> = Vec::new();
         for (client, (program, remote)) in programs.iter().zip(&self.remotes).enumerate() {
             let first = operations.len();
-            let mut kept: Vec<usize> = Vec::new();
+            let mut kept: Vec<&Facts> = Vec::new();
             for (at, request) in program.requests.iter().enumerate().take(remote.n_sent) {
                 let answer = remote.replies.get(at);
-                let Expect::Operation(intent) = request.expect else {
-                    check_side_reply(client, &request.expect, answer);
-                    continue;
+                let intents = match request.expect {
+                    Expect::Operation(intent) => intent..intent + 1,
+                    Expect::Parts(start, end) => start..end,
+                    Expect::Ok | Expect::Queued | Expect::Count => {
+                        check_side_reply(client, &request.expect, answer);
+                        continue;
+                    }
                 };
-                let intent_of = |at: usize| &program.intents[at];
-                let after = kept
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, earlier)| intent_of(**earlier).facts.comes_before(&intent_of(intent).facts))
-                    .map(|(n, _)| first + n)
-                    .collect();
-                let intent_at = intent;
-                let intent = intent_of(intent);
-                operations.push(Operation {
-                    client,
-                    db: intent.db,
-                    action: intent.action.clone(),
-                    invoked_at: remote.sent_at[at],
-                    answer: answer.map(|(step, value)| (*step, normal(&intent.action, value.clone()))),
-                    after,
-                });
-                kept.push(intent_at);
+                for intent in &program.intents[intents] {
+                    let earlier = kept.iter().enumerate();
+                    let after = earlier.filter(|(_, facts)| facts.comes_before(&intent.facts)).map(|(n, _)| first + n);
+                    operations.push(Operation {
+                        client,
+                        db: intent.db,
+                        action: intent.action.clone(),
+                        invoked_at: remote.sent_at[at],
+                        answer: answer.map(|(step, value)| (*step, normal(&intent.action, value.clone()))),
+                        after: after.collect(),
+                    });
+                    kept.push(&intent.facts);
+                }
             }
         }
         operations

@@ -53,6 +53,8 @@ pub enum Profile {
 pub enum Expect {
     /// The answer of the operation.
     Operation(usize),
+    /// The answer of several operations, up to (not with) the last number: WATCH, a part on each shard.
+    Parts(usize, usize),
     Ok,
     Queued,
     /// A number that no order of operations fixes (DBSIZE outside a transaction: its parts are not atomic together).
@@ -283,7 +285,17 @@ impl<'a> Author<'a> {
             argv.push(self.key());
         }
         self.watched.extend(argv[1..].iter().cloned());
-        self.operation(argv);
+        let first = self.program.intents.len();
+        for shard in 0..self.server.n_shards {
+            let here = argv[1..].iter().filter(|key| usize::from(self.server.shard_of(key).0) == shard);
+            let part: Vec<Word> = argv[..1].iter().chain(here).cloned().collect();
+            if part.len() > 1 {
+                let facts = self.facts_of(&part);
+                self.intend(Action::Command(part), facts);
+            }
+        }
+        let last = self.program.intents.len();
+        self.request(argv, Expect::Parts(first, last));
     }
 
     fn transaction(&mut self) {
@@ -336,7 +348,7 @@ impl<'a> Author<'a> {
         if is_whole {
             mask = self.all_shards();
         }
-        let is_lend = mask.count_ones() > 1 && name != "watch";
+        let is_lend = mask.count_ones() > 1;
         Facts { is_write: command.is_write(), is_lend, name, keys, mask }
     }
 }
@@ -346,7 +358,8 @@ impl Facts {
     pub fn comes_before(&self, later: &Facts) -> bool {
         let is_watching = |facts: &Facts| matches!(facts.name.as_str(), "watch" | "unwatch" | "exec");
         if is_watching(self) && is_watching(later) {
-            return true;
+            // Watches add up; their order among themselves shows nowhere.
+            return !(self.name == "watch" && later.name == "watch");
         }
         if self.name == "ping" || later.name == "ping" {
             return false;
