@@ -235,7 +235,7 @@ impl Worker {
     /// One read for each listed socket; time permitting.
     fn read_ready(&mut self, started: Instant) {
         for n in 0..self.unread.len() {
-            if n % 8 == 7 && started.elapsed().as_nanos() as u64 > TURN_NS {
+            if n > 0 && started.elapsed().as_nanos() as u64 > TURN_NS {
                 break;
             }
             let Some(at) = self.unread.pop_front() else { break };
@@ -307,7 +307,7 @@ impl Worker {
     /// Clients whose requests waited.
     fn run_waiting(&mut self, started: Instant) {
         for n in 0..self.node.runnable.len() {
-            if n % 8 == 7 && started.elapsed().as_nanos() as u64 > TURN_NS {
+            if n > 0 && started.elapsed().as_nanos() as u64 > TURN_NS {
                 break;
             }
             let Some(id) = self.node.runnable.pop_front() else { break };

@@ -55,7 +55,7 @@ const WAVE: usize = 8;
 /// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
 const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
-const MAX_REQUESTS_PER_TURN: usize = 512;
+const MAX_REQUESTS_PER_TURN: usize = 256;
 /// Unanswered requests from one shard to one peer.
 pub const CREDIT: i32 = 4096;
 /// An outbox that holds more takes no further requests (replies always fit: they were reserved by the peer's credit).
