@@ -123,7 +123,7 @@ impl Node {
             }
         }
         let is_other = client.write_command.is_none_or(|c| !std::ptr::eq(c, row.command));
-        !(is_write && client.n_unanswered_writes > 0 && is_other)
+        !(is_write && (client.n_gathers > 0 || client.n_unanswered_writes > 0 && is_other))
     }
 
     /// Asks the owners, all at once.
