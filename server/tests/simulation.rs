@@ -33,6 +33,8 @@ mod faults;
 mod model;
 #[path = "simulation/program.rs"]
 mod program;
+#[path = "simulation/scenarios.rs"]
+mod scenarios;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -69,7 +71,8 @@ enum Failure {
 fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts) -> Result<(), Failure> {
     let mut random = Random::new(seed);
     let n_nodes = 2 + random.below(3);
-    let all = [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
+    let all =
+        [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);
@@ -103,9 +106,8 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         counts.whole_shard_lends += node.lend_counts.whole;
         counts.waits += node.n_waits();
     }
-    let failed = |what: &str| {
-        format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history))
-    };
+    let failed =
+        |what: &str| format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history));
     let end = outcome.map_err(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -131,7 +133,8 @@ fn number_from(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn every_history_is_strictly_serialisable() {
-    let (first, n_seeds) = (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
+    let (first, n_seeds) =
+        (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
     let mut counts = Counts::default();
     for seed in first..first + n_seeds {
         match run_seed(seed, None, Shim::Honest, &mut counts) {
@@ -142,7 +145,10 @@ fn every_history_is_strictly_serialisable() {
     println!("{counts:?}");
     if n_seeds >= 100 {
         assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
-        assert!(counts.lends > 0 && counts.whole_shard_lends > 0, "the seeds exercise too little: {counts:?}");
+        assert!(
+            counts.lends > 0 && counts.whole_shard_lends > 0,
+            "the seeds exercise too little: {counts:?}"
+        );
     }
 }
 
@@ -162,7 +168,9 @@ fn find(shim: impl Fn() -> Shim) {
             Err(Failure::Broken(_)) => n_broken += 1,
         }
     }
-    println!("{n_found} seeds unexplained, {n_passed} passed, {n_broken} broke, {n_unplayed} not played; the first found:");
+    println!(
+        "{n_found} seeds unexplained, {n_passed} passed, {n_broken} broke, {n_unplayed} not played; the first found:"
+    );
     println!("{}", first.expect("the planted fault is found"));
     assert!(n_passed * 2 > n_found, "the fault is not as small as it is meant to be");
 }
