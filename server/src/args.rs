@@ -30,6 +30,14 @@ impl<'a> Args<'a> {
         self
     }
 
+    /// Other ranges of the same text.
+    pub fn with_ranges<'r>(self, ranges: &'r [ArgRange]) -> Args<'r>
+    where
+        'a: 'r,
+    {
+        Args::new(self.text, ranges)
+    }
+
     /// The hash of argument `index`, if the dispatcher computed it.
     #[inline]
     pub fn known_hash(&self, index: usize) -> Option<u64> {

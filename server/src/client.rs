@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashSet;
+
 use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
@@ -166,8 +168,8 @@ pub struct Client {
     /// One of them is an EXEC that may change the connection (SELECT, HELLO): what comes after it waits.
     pub is_exec_rebinding: bool,
     pub lend_command: Option<&'static Command>,
-    /// Bloom filter of the keys of write lends in flight.
-    pub lend_keys: [u64; 16],
+    /// Hashes of the keys of write lends in flight: each is in one of them only.
+    pub lent: HashSet<u64>,
     /// What the next request waits for: nothing more is run until that changes.
     pub parked: Parked,
     /// In the node's list of clients to run again.
@@ -221,7 +223,7 @@ impl Client {
             n_lends: 0,
             is_exec_rebinding: false,
             lend_command: None,
-            lend_keys: [0; 16],
+            lent: HashSet::new(),
             parked: Parked::No,
             is_queued: false,
             is_dirty: false,
@@ -275,6 +277,12 @@ impl Client {
             self.held.extend_from_slice(reply);
             *slot = Slot::Ready { start, len: reply.len() };
         }
+    }
+
+    /// Whether `sequence` is the first in the line.
+    pub fn is_next(&self, sequence: u32) -> bool {
+        let is_muted = matches!(self.pending.front(), None | Some(Slot::Gathering { is_muted: true, .. }));
+        self.front == sequence && !is_muted
     }
 
     /// Moves answered slots at the front of the line to `out`.

@@ -75,6 +75,8 @@ pub enum ReplyTo {
     Slot { client: ClientId, sequence: u32 },
     /// A part of a gathering (`Split`, WATCH).
     Gather { id: u32 },
+    /// The other half of a command with two owners: refused rather than made to wait.
+    Lend { id: LendId },
 }
 
 /// A request for another shard. Arguments follow as lengths and bytes.
@@ -97,6 +99,7 @@ pub enum Message<'a> {
     Request { head: RequestHead, lengths: &'a [u8], text_at: usize, text_len: usize },
     Reply { client: ClientId, sequence: u32, reply: &'a [u8] },
     Part { gather: u32, reply: &'a [u8] },
+    Half { lend: LendId, reply: &'a [u8] },
     Ask { lend: LendId, client: ClientId, mode: HoldMode, round: Round, has_watches: bool, n_keys: u32, keys: Keys<'a> },
     /// `loans`: (index of the key in the ask, database) of each entry sent along.
     Grant { lend: LendId, is_touched: bool, now_ms: i64, loans: Loans<'a> },
@@ -116,6 +119,7 @@ mod kind {
     pub(super) const REFUSE: u8 = 6;
     pub(super) const RETURN: u8 = 7;
     pub(super) const UNWATCH: u8 = 8;
+    pub(super) const HALF: u8 = 9;
 }
 
 /// Length-prefixed keys.
@@ -180,13 +184,19 @@ impl Batch {
         let (is_gather, sequence) = match head.reply_to {
             ReplyTo::Slot { sequence, .. } => (0u8, sequence),
             ReplyTo::Gather { id } => (2, id),
+            ReplyTo::Lend { .. } => (4, 0),
+        };
+        let hash = match head.reply_to {
+            // Such a request has several keys and carries no hash: the place is free.
+            ReplyTo::Lend { id } => id.0,
+            ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
         };
         let mut fixed = [0u8; REQUEST_HEAD];
         fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
         fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
         fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
         fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
-        fixed[7..15].copy_from_slice(&head.hash.to_le_bytes());
+        fixed[7..15].copy_from_slice(&hash.to_le_bytes());
         fixed[15..23].copy_from_slice(&head.client.0.to_le_bytes());
         fixed[23..27].copy_from_slice(&sequence.to_le_bytes());
         fixed[27..31].copy_from_slice(&head.argc.to_le_bytes());
@@ -213,6 +223,10 @@ impl Batch {
                 self.bytes.push(kind::PART);
                 self.bytes.extend_from_slice(&id.to_le_bytes());
             }
+            ReplyTo::Lend { id } => {
+                self.bytes.push(kind::HALF);
+                self.bytes.extend_from_slice(&id.0.to_le_bytes());
+            }
         }
         self.bytes.extend_from_slice(&[0; 4]);
         self.n_messages += 1;
@@ -230,6 +244,7 @@ impl Batch {
         let head = match to {
             ReplyTo::Slot { .. } => 1 + 8 + 4 + 4,
             ReplyTo::Gather { .. } => 1 + 4 + 4,
+            ReplyTo::Lend { .. } => 1 + 8 + 4,
         };
         self.bytes.truncate(mark - head);
         self.n_messages -= 1;
@@ -403,9 +418,10 @@ impl<'a> Reader<'a> {
                 let sequence = f.u32();
                 let argc = f.u32();
                 let proto = if fixed[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
-                let reply_to = match fixed[0] & 2 {
+                let reply_to = match fixed[0] & 6 {
                     0 => ReplyTo::Slot { client, sequence },
-                    _ => ReplyTo::Gather { id: sequence },
+                    2 => ReplyTo::Gather { id: sequence },
+                    _ => ReplyTo::Lend { id: LendId(hash) },
                 };
                 let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc };
                 let lengths = self.take(argc as usize * 4);
@@ -427,6 +443,11 @@ impl<'a> Reader<'a> {
                 let gather = self.u32();
                 let len = self.u32() as usize;
                 Message::Part { gather, reply: self.take(len) }
+            }
+            kind::HALF => {
+                let lend = LendId(self.u64());
+                let len = self.u32() as usize;
+                Message::Half { lend, reply: self.take(len) }
             }
             kind::ASK => {
                 let lend = LendId(self.u64());

@@ -31,6 +31,9 @@ pub enum EventClass {
     Module,
 }
 
+/// Stamps of writes: more make false alarms rarer.
+const N_STAMPS: usize = 4096;
+
 /// A counter block of one shard; summed by INFO.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
@@ -69,6 +72,15 @@ pub struct Shard {
     touched: HashMap<ClientId, ()>,
     /// While entries of other shards are here: the keys that changed, to be told to their owners.
     guest_changes: Option<Vec<(DbIndex, Box<[u8]>)>>,
+    /// Reads over two shards may be in flight (`dispatch::halves`): writes leave stamps.
+    is_stamping: bool,
+    /// Counts writes while they are watched.
+    write_clock: u64,
+    /// By the low bits of a key's hash: the clock of the last write. Empty until first needed.
+    stamps: Vec<u64>,
+    /// A flush or a swap: everything was written then.
+    all_written_at: u64,
+    hash_seed: HashSeed,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
     pub stats: Stats,
@@ -84,6 +96,11 @@ impl Shard {
             watched_by: HashMap::new(),
             touched: HashMap::new(),
             guest_changes: None,
+            is_stamping: false,
+            write_clock: 0,
+            stamps: Vec::new(),
+            all_written_at: 0,
+            hash_seed,
             is_observed: false,
             stats: Stats::default(),
             random: seed | 1,
@@ -148,6 +165,7 @@ impl Shard {
 
     /// Marks the clients that watch `key`.
     pub fn touch_watchers(&mut self, db: DbIndex, key: &[u8], is_expiry: bool) {
+        self.stamp(key);
         let Some(watches) = self.watches.get(&(db, Box::from(key))) else { return };
         for watch in watches {
             if !(is_expiry && watch.was_expired) {
@@ -206,7 +224,49 @@ impl Shard {
                 self.watches.remove(&place);
             }
         }
-        self.is_observed = !self.watches.is_empty() || self.guest_changes.is_some();
+        self.is_observed = self.has_observers();
+    }
+
+    /// A read that watches for writes begins; the clock to compare with later.
+    pub fn begin_write_watch(&mut self) -> u64 {
+        if self.stamps.is_empty() {
+            self.stamps = vec![0; N_STAMPS];
+        }
+        self.is_stamping = true;
+        self.is_observed = true;
+        self.write_clock
+    }
+
+    /// No such read is in flight any more.
+    pub fn end_write_watches(&mut self) {
+        self.is_stamping = false;
+        self.is_observed = self.has_observers();
+    }
+
+    /// Whether none of the keys with these hashes was written since `clock` (or one that shares its stamp).
+    pub fn is_unwritten_since(&self, clock: u64, hashes: &[u64]) -> bool {
+        self.all_written_at <= clock
+            && hashes.iter().all(|hash| self.stamps.get(*hash as usize % N_STAMPS).is_none_or(|at| *at <= clock))
+    }
+
+    /// Leaves the mark of a write.
+    pub fn stamp(&mut self, key: &[u8]) {
+        if self.is_stamping {
+            self.write_clock += 1;
+            let at = self.hash_seed.hash_key(key) as usize % N_STAMPS;
+            if let Some(stamp) = self.stamps.get_mut(at) {
+                *stamp = self.write_clock;
+            }
+        }
+    }
+
+    fn stamp_all(&mut self) {
+        self.write_clock += 1;
+        self.all_written_at = self.write_clock;
+    }
+
+    fn has_observers(&self) -> bool {
+        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.
@@ -217,17 +277,19 @@ impl Shard {
 
     /// The changes since `begin_guests`.
     pub fn end_guests(&mut self) -> Vec<(DbIndex, Box<[u8]>)> {
-        self.is_observed = !self.watches.is_empty();
+        self.is_observed = self.has_observers();
         self.guest_changes.take().unwrap_or_default()
     }
 
     /// Exchanges two databases (SWAPDB).
     pub fn swap_databases(&mut self, a: DbIndex, b: DbIndex) {
+        self.stamp_all();
         self.keyspaces.swap(a.0 as usize, b.0 as usize);
     }
 
     /// Empties one database; its contents are freed in slices.
     pub fn flush(&mut self, db: DbIndex) {
+        self.stamp_all();
         self.keyspace(db).clear();
     }
 

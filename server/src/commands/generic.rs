@@ -177,10 +177,9 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    fn shows(&self, entry: EntryRef<'_>, now_ms: i64) -> bool {
+    fn shows(&self, entry: EntryRef<'_>) -> bool {
         self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), Case::Sensitive))
             && self.type_name.is_none_or(|name| is_word(name, type_name(entry.view())))
-            && !entry.is_expired(now_ms)
     }
 }
 
@@ -190,6 +189,7 @@ fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let n_wanted = options.count.min(SCAN_SLICE_KEYS);
     let now_ms = ctx.now_ms;
     let mut keys: Vec<&[u8]> = Vec::new();
+    let mut dead: Vec<Box<[u8]>> = Vec::new();
     let mut n_seen = 0;
     let mut next = ScanPosition(cursor >> SHARD_BITS);
     let shard = u64::from(ctx.shard.id.0);
@@ -197,7 +197,9 @@ fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     for _ in 0..(n_wanted * SCAN_STEPS_PER_KEY).min(SCAN_SLICE_STEPS) {
         next = keyspace.scan(next, |entry| {
             n_seen += 1;
-            if options.shows(entry, now_ms) {
+            if entry.is_expired(now_ms) {
+                dead.push(entry.key().into());
+            } else if options.shows(entry) {
                 keys.push(entry.key());
             }
         });
@@ -214,7 +216,16 @@ fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     ctx.reply.bulk_integer(cursor as i64);
     ctx.reply.array(keys.len());
     keys.iter().for_each(|key| ctx.reply.bulk(key));
+    for name in &dead {
+        remove_if_dead(ctx, name);
+    }
     Ok(())
+}
+
+/// Removes a key past its deadline that a walk has met.
+fn remove_if_dead(ctx: &mut Ctx<'_>, name: &[u8]) {
+    let key = Key { bytes: name, hash: ctx.server.hash_key(name) };
+    ctx.shard.expire_on_access(ctx.at(), &key);
 }
 
 /// A part is an array of the key (or null), the number of keys it stands for, and a random number for the merge.
@@ -231,8 +242,7 @@ fn randomkey(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
             break;
         }
         let name: Box<[u8]> = entry.key().into();
-        let key = Key { bytes: &name, hash: ctx.server.hash_key(&name) };
-        ctx.shard.expire_on_access(ctx.at(), &key);
+        remove_if_dead(ctx, &name);
     }
     if !is_found {
         ctx.reply.null();

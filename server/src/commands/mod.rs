@@ -60,10 +60,32 @@ pub struct Row {
     pub is_collection: bool,
     /// It has no keys of its own and looks at all of them.
     pub is_viewer: bool,
+    /// How halves of it, run by two owners, become one reply: it needs no lend then.
+    pub halves: Option<Halves>,
     /// Its use depends on `enable-debug-command`.
     pub is_protected: bool,
     /// The rows of its subcommands, by name after the `|`.
     pub subcommands: Vec<(&'static str, CommandId)>,
+}
+
+/// How two halves of a command's keys, each answered by its owner, become one reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halves {
+    /// Array elements, in the order of the keys.
+    InKeyOrder,
+    /// Integers, added.
+    Sum,
+    /// Both say OK.
+    Ok,
+}
+
+fn halves_of(command: &Command) -> Option<Halves> {
+    match command.name {
+        "mget" => Some(Halves::InKeyOrder),
+        "mset" => Some(Halves::Ok),
+        "del" | "unlink" | "exists" | "touch" => Some(Halves::Sum),
+        _ => None,
+    }
 }
 
 /// All rows and the hash table of top-level names.
@@ -120,7 +142,7 @@ impl Table {
             Handler::Split(..) => group == "generic" || matches!(command.name, "dbsize" | "debug|digest"),
             _ => false,
         };
-        self.rows.push(Row { is_viewer, command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
+        self.rows.push(Row { is_viewer, halves: halves_of(command), command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
         id
     }
 

@@ -282,13 +282,13 @@ pub(super) fn part_proto(merge: Merge, client: Proto) -> Proto {
 }
 
 /// The number in the first line of a reply (`:5`, `*5`, `$5`).
-fn integer_of(reply: &[u8]) -> i64 {
+pub(super) fn integer_of(reply: &[u8]) -> i64 {
     let end = memchr::memchr(b'\r', reply).unwrap_or(reply.len());
     skerry_resp::number::parse_i64(&reply[1..end]).expect("a part written by this process")
 }
 
 /// What follows the first line.
-fn body_of(reply: &[u8]) -> &[u8] {
+pub(super) fn body_of(reply: &[u8]) -> &[u8] {
     let end = memchr::memchr(b'\n', reply).expect("a part written by this process");
     &reply[end + 1..]
 }

@@ -16,7 +16,7 @@ use crate::client::ClientId;
 use crate::command::{Caller, Ctx, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, HoldMode, LendId, Message, Reader, RequestHead, Round, read_ranges};
+use crate::message::{Batch, ReplyTo, HoldMode, LendId, Message, Reader, RequestHead, Round, read_ranges};
 use crate::shard::ShardId;
 
 /// What a client of another worker has in line here.
@@ -70,6 +70,10 @@ impl Node {
                 Message::Reply { client, sequence, reply } => {
                     self.give_credit(from);
                     self.answer(client, sequence, reply);
+                }
+                Message::Half { lend, reply } => {
+                    self.give_credit(from);
+                    self.complete_halves(lend, reply);
                 }
                 Message::Part { gather, reply } => {
                     self.give_credit(from);
@@ -142,6 +146,15 @@ impl Node {
             0 => args,
             index => args.with_hash(usize::from(index), head.hash),
         };
+        if let ReplyTo::Lend { id } = head.reply_to {
+            // Half of a command: never made to wait, for the other half holds its keys meanwhile.
+            let is_free = self.holds.is_idle() || self.admits_here(row, args);
+            match is_free && !self.lanes.contains_key(&head.client) {
+                true => self.run_for_peer(from, head, row, args),
+                false => self.outboxes[usize::from(from.0)].push_refuse(id),
+            }
+            return;
+        }
         if let Some(lane) = self.lanes.get_mut(&head.client) {
             lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args)));
             return;

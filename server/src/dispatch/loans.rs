@@ -18,6 +18,7 @@ use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
+use super::halves::Half;
 use super::inbox::{LaneAsk, LaneItem};
 use super::{INTERNAL_ERROR, Node, Step};
 use crate::args::Args;
@@ -95,12 +96,17 @@ pub(super) struct LendPlan<'a> {
 impl Node {
     /// Starts the lend of a command with several owners (or of all shards, for `Whole`).
     pub(super) fn start_lend(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>) -> Step {
+        if row.halves.is_some()
+            && let Some(step) = self.start_halves(client, row, args)
+        {
+            return step;
+        }
         let (mode, keys) = match row.command.handler {
             Handler::Whole(_) => (HoldMode::Whole, Vec::new()),
             _ if row.command.is_write() => (HoldMode::Exclusive, Self::keys_of(row, args)),
             _ => (HoldMode::Shared, Self::keys_of(row, args)),
         };
-        if !self.may_lend(client, row, &keys) {
+        if !self.may_lend(client, row, keys.iter().map(|key| self.server.hash_key(key))) {
             client.parked = Parked::Order;
             return Step::Parked;
         }
@@ -108,7 +114,7 @@ impl Node {
     }
 
     /// Whether the order of the client's requests lets a lend start.
-    pub(super) fn may_lend(&self, client: &Client, row: &Row, keys: &[&[u8]]) -> bool {
+    pub(super) fn may_lend(&self, client: &Client, row: &Row, mut hashes: impl ExactSizeIterator<Item = u64>) -> bool {
         if self.is_strict && !client.pending.is_empty() {
             return false;
         }
@@ -116,9 +122,10 @@ impl Node {
         let is_write = row.command.is_write() || is_exec;
         if client.n_lends > 0 {
             let is_same = client.lend_command.is_some_and(|c| std::ptr::eq(c, row.command));
-            let is_disjoint = !is_write || keys.iter().all(|key| !client.may_be_lent(self.server.hash_key(key)));
+            let has_keys = hashes.len() > 0;
+            let is_disjoint = !is_write || hashes.all(|hash| !client.lent.contains(&hash));
             // Two transactions are not one command: what they hold differs.
-            if !is_same || !is_disjoint || is_exec || keys.is_empty() {
+            if !is_same || !is_disjoint || is_exec || !has_keys {
                 return false;
             }
         }
@@ -148,7 +155,7 @@ impl Node {
         client.lend_command = Some(plan.row.command);
         if plan.mode == HoldMode::Exclusive {
             for key in &plan.keys {
-                client.note_lent(self.server.hash_key(key));
+                client.lent.insert(self.server.hash_key(key));
             }
         }
         self.lend_counts.started += 1;
@@ -159,7 +166,8 @@ impl Node {
         let mut is_refused = false;
         let mut is_touched = false;
         if let Some(own) = owners.iter_mut().find(|owner| owner.shard == self.id) {
-            let keys = own.keys.iter().map(|key| &**key);
+            let server = &self.server;
+            let keys = own.keys.iter().map(|key| server.hash_key(key));
             match self.holds.ask((self.id, id), plan.mode, false, keys) {
                 Admission::Granted => {
                     own.is_granted = true;
@@ -254,8 +262,9 @@ impl Node {
 
     pub(super) fn admit_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
         let LaneAsk { from, lend, mode, has_watches, keys } = ask;
-        let names = keys.iter().map(|key| &**key);
-        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, names);
+        let server = &self.server;
+        let hashes = keys.iter().map(|key| server.hash_key(key));
+        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, hashes);
         if admission == Admission::Refused {
             self.outboxes[usize::from(from.0)].push_refuse(lend);
             return;
@@ -284,6 +293,7 @@ impl Node {
             let stand_in = Box::new(Shard::new(self.id, self.shard.n_databases(), self.server.seed, 0));
             outbox.shards.push(std::mem::replace(&mut self.shard, stand_in));
             self.unwatches_while_away = Some(Vec::new());
+            self.shard_trips += 1;
         } else {
             for (index, name) in keys.iter().enumerate() {
                 let key = Key { bytes: name, hash: self.server.hash_key(name) };
@@ -336,7 +346,8 @@ impl Node {
             self.shard.touch_watchers(db, key, false);
         }
         let mut freed = Vec::new();
-        self.holds.release(ask.mode, ask.keys.iter().map(|key| &**key), &mut freed);
+        let server = &self.server;
+        self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);
         if ask.mode == HoldMode::Shared {
             self.end_sharing(&ask.keys);
         }
@@ -346,7 +357,7 @@ impl Node {
     /// The entries that nobody reads in place any more may change and expire again.
     fn end_sharing(&mut self, keys: &[Box<[u8]>]) {
         for name in keys {
-            if self.holds.is_shared(name) {
+            if self.holds.is_shared(self.server.hash_key(name)) {
                 continue;
             }
             let key = Key { bytes: name, hash: self.server.hash_key(name) };
@@ -410,6 +421,10 @@ impl Node {
     }
 
     pub(super) fn take_refusal(&mut self, id: LendId, _from: ShardId) {
+        if let Some(half) = self.halves.remove(&id) {
+            self.lend_instead(id, half);
+            return;
+        }
         let lend = self.lends.get_mut(&id).expect("a refusal answers a lend in flight");
         lend.n_asked -= 1;
         lend.is_refused = true;
@@ -470,7 +485,8 @@ impl Node {
                 return;
             }
             let own = &mut lend.owners[at];
-            let keys = own.keys.iter().map(|key| &**key);
+            let server = &self.server;
+            let keys = own.keys.iter().map(|key| server.hash_key(key));
             let admission = self.holds.ask((self.id, id), mode, true, keys);
             own.is_granted = admission == Admission::Granted;
             let is_granted = own.is_granted;
@@ -531,7 +547,11 @@ impl Node {
         client.n_lends -= u32::from(is_there);
         if client.n_lends == 0 {
             client.is_exec_rebinding = false;
-            client.lend_keys = [0; 16];
+        }
+        if lend.mode == HoldMode::Exclusive {
+            for key in lend.owners.iter().flat_map(|owner| &owner.keys) {
+                client.lent.remove(&self.server.hash_key(key));
+            }
         }
         if is_there {
             self.settle(client);
@@ -539,6 +559,36 @@ impl Node {
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
         self.answer(lend.client, lend.sequence, &out);
+    }
+
+    /// The other half was refused: the command becomes a lend in its ordered round.
+    pub(super) fn lend_instead(&mut self, id: LendId, half: Half) {
+        self.release_half(&half);
+        let args = Args::new(&half.text, &half.ranges);
+        let keys = Self::keys_of(half.row, args);
+        let plan = LendPlan { row: half.row, args, multi: None, mode: half.mode, keys, watch_mask: 0 };
+        let owners = self.owners_of(&plan);
+        let lend = Lend {
+            client: half.client,
+            sequence: half.sequence,
+            db: half.db,
+            proto: half.proto,
+            row: half.row,
+            text: half.text,
+            ranges: half.ranges,
+            multi: None,
+            mode: half.mode,
+            owners,
+            n_asked: 0,
+            next_owner: 0,
+            round: Round::Try,
+            is_refused: true,
+            is_touched: false,
+            watch_mask: 0,
+            now_ms: self.now_ms,
+        };
+        self.lends.insert(id, lend);
+        self.begin_ordered_round(id, None);
     }
 
     /// After a panic: every shard to its place, and every key to its shard.
@@ -751,7 +801,8 @@ impl Node {
         }
         if let Some(keys) = own_keys {
             let mut freed = Vec::new();
-            self.holds.release(lend.mode, keys.iter().map(|key| &**key), &mut freed);
+            let server = &self.server;
+            self.holds.release(lend.mode, keys.iter().map(|key| server.hash_key(key)), &mut freed);
             self.run_freed(freed);
         }
     }
@@ -769,22 +820,4 @@ impl Owner {
             whole: None,
         }
     }
-}
-
-impl Client {
-    /// Notes a key of a write lend in flight.
-    fn note_lent(&mut self, hash: u64) {
-        for bit in bloom_bits(hash) {
-            self.lend_keys[bit / 64] |= 1 << (bit % 64);
-        }
-    }
-
-    /// Whether the key may be one of a write lend in flight.
-    fn may_be_lent(&self, hash: u64) -> bool {
-        bloom_bits(hash).iter().all(|bit| self.lend_keys[bit / 64] & (1 << (bit % 64)) != 0)
-    }
-}
-
-fn bloom_bits(hash: u64) -> [usize; 2] {
-    [(hash & 1023) as usize, ((hash >> 20) & 1023) as usize]
 }

@@ -17,6 +17,7 @@
 
 mod gate;
 mod gather;
+mod halves;
 mod inbox;
 mod loans;
 mod transaction;
@@ -45,6 +46,7 @@ use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 
 use gather::Gather;
+use halves::Half;
 use inbox::LaneItem;
 use loans::{Ask, Lend};
 
@@ -83,6 +85,11 @@ pub struct Node {
     asks: HashMap<(ShardId, LendId), Ask>,
     /// Lends that this worker coordinates.
     lends: HashMap<LendId, Lend>,
+    /// Commands run in halves, by the same numbers.
+    halves: HashMap<LendId, Half>,
+    n_read_halves: usize,
+    /// How often this shard was lent as a whole.
+    shard_trips: u64,
     next_lend: u64,
     /// Lends whose ordered round waits until their slot is the client's first.
     waiting_front: HashMap<(ClientId, u32), LendId>,
@@ -103,6 +110,10 @@ pub struct Node {
     /// `pipeline-order strict`.
     is_strict: bool,
     scratch: Vec<u8>,
+    half_ranges: Vec<ArgRange>,
+    half_hashes: Vec<u64>,
+    spare_args: Vec<(Vec<u8>, Vec<ArgRange>)>,
+    half_reply: Vec<u8>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
@@ -127,6 +138,8 @@ enum PauseScope {
 pub struct LendCounts {
     pub started: u64,
     pub second_rounds: u64,
+    /// Commands run in halves instead.
+    pub halves: u64,
     pub whole: u64,
 }
 
@@ -185,6 +198,9 @@ impl Node {
             lanes: HashMap::new(),
             asks: HashMap::new(),
             lends: HashMap::new(),
+            halves: HashMap::new(),
+            n_read_halves: 0,
+            shard_trips: 0,
             next_lend: 0,
             waiting_front: HashMap::new(),
             gathers: HashMap::new(),
@@ -200,6 +216,10 @@ impl Node {
             type_limits: TypeLimits::new(server.seed),
             is_strict: false,
             scratch: Vec::new(),
+            half_ranges: Vec::new(),
+            half_hashes: Vec::new(),
+            spare_args: Vec::new(),
+            half_reply: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
@@ -669,7 +689,8 @@ impl Node {
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
         let mut admits = self.holds.admits_keyless();
         row.command.for_each_key(args, |index, _| {
-            admits = admits && self.holds.admits(mode, std::iter::once(args.get(index)));
+            let hash = args.known_hash(index).unwrap_or_else(|| self.server.hash_key(args.get(index)));
+            admits = admits && self.holds.admits(mode, std::iter::once(hash));
         });
         admits
     }
@@ -685,7 +706,7 @@ impl Node {
         }
         let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
         let mut keys = Vec::new();
-        row.command.for_each_key(args, |index, _| keys.push(args.get(index)));
+        row.command.for_each_key(args, |index, _| keys.push(self.server.hash_key(args.get(index))));
         self.holds.wait(who, mode, keys.into_iter());
     }
 
@@ -1081,6 +1102,7 @@ impl Node {
             ("lanes", self.lanes.len()),
             ("asks", self.asks.len()),
             ("lends", self.lends.len()),
+            ("halves", self.halves.len()),
             ("lends waiting for their turn", self.waiting_front.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
@@ -1148,7 +1170,17 @@ impl Node {
         match to {
             ReplyTo::Slot { client, sequence } => self.answer(client, sequence, reply),
             ReplyTo::Gather { id } => self.take_part(id, self.id, reply),
+            ReplyTo::Lend { .. } => panic!("the own half of a command is not sent"),
         }
+    }
+
+    /// The reply of the first slot stands in `out` already.
+    fn answered_in_place(&mut self, id: ClientId, sequence: u32) {
+        let is_muted = self.clients.get_mut(id).is_some_and(|client| {
+            matches!(client.pending.front(), Some(Slot::Gathering { is_muted: true, .. }))
+        });
+        debug_assert!(!is_muted, "a muted reply is not written in place");
+        self.answer(id, sequence, &[]);
     }
 
     /// Answers a pending slot of a client of this worker.

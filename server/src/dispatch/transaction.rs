@@ -137,12 +137,12 @@ impl Node {
             return Some(Step::Parked);
         }
         let server = self.server.clone();
-        let own_keys = || args.from(1).filter(|key| server.shard_of(key) == self.id);
+        let own = self.id;
+        let own_keys = || args.from(1).filter(|key| server.shard_of(key) == own).map(|key| server.hash_key(key));
         if self.holds.admits(HoldMode::Shared, own_keys()) {
             return None;
         }
-        let keys: Vec<&[u8]> = own_keys().collect();
-        self.holds.wait(Who::Request(client.id), HoldMode::Shared, keys.into_iter());
+        self.holds.wait(Who::Request(client.id), HoldMode::Shared, own_keys());
         client.parked = Parked::Hold;
         Some(Step::Parked)
     }
@@ -188,17 +188,17 @@ impl Node {
         keys.dedup();
         let is_local = !is_whole && keys.iter().all(|key| self.server.shard_of(key) == self.id);
         if is_local {
-            let may_go = self.may_go(client, row, 1 << self.id.0)
-                && client.n_unanswered_writes == 0
+            let may_go = self.may_go(client, row, 1 << self.id.0) && client.n_unanswered_writes == 0
                 && client.n_gathers == 0;
-            let admits = admit == Admit::First || self.holds.admits(HoldMode::Exclusive, keys.iter().copied());
+            let admits = admit == Admit::First || self.holds.admits(HoldMode::Exclusive, keys.iter().map(|key| self.server.hash_key(key)));
             if may_go && admits {
                 drop(keys);
                 self.exec_here(client, *multi);
                 return Step::Done;
             }
             if may_go {
-                self.holds.wait(Who::Request(client.id), HoldMode::Exclusive, keys.iter().copied());
+                let server = &self.server;
+                self.holds.wait(Who::Request(client.id), HoldMode::Exclusive, keys.iter().map(|key| server.hash_key(key)));
             }
             client.parked = if may_go { Parked::Hold } else { Parked::Order };
             drop(keys);
@@ -206,7 +206,7 @@ impl Node {
             client.multi = Some(multi);
             return Step::Parked;
         }
-        if !self.may_lend(client, row, &keys) {
+        if !self.may_lend(client, row, keys.iter().map(|key| self.server.hash_key(key))) {
             client.parked = Parked::Order;
             drop(keys);
             client.watched = watched;

@@ -10,7 +10,8 @@
 //! Invariants: a waiter is granted when it is at the front of all its keys' queues and no hold conflicts; a newcomer that finds a
 //! conflicting hold *or any waiter* on one of its keys queues behind it (no overtaking, no starvation); a key with no hold and no
 //! waiter has no entry, so an uncontended shard pays one branch (`is_idle`). Keys are held by name, over all databases: MOVE and
-//! COPY DB need no second rule. Knows no keyspace, message or client buffer.
+//! COPY DB need no second rule; and by the name's hash, so that a hold costs no copy of the name (two names of one hash wait for
+//! each other, nothing more). Knows no keyspace, message or client buffer.
 
 use std::collections::VecDeque;
 
@@ -51,13 +52,13 @@ impl KeyHold {
 struct Waiter {
     who: Who,
     mode: HoldMode,
-    keys: Vec<Box<[u8]>>,
+    keys: Vec<u64>,
 }
 
 /// All holds of one shard.
 #[derive(Default)]
 pub struct Holds {
-    keys: HashMap<Box<[u8]>, KeyHold>,
+    keys: HashMap<u64, KeyHold>,
     waiters: Vec<Option<Waiter>>,
     free_waiters: Vec<WaiterId>,
     /// The lend that has the whole shard.
@@ -95,7 +96,7 @@ pub enum Freed {
 #[must_use = "a passage that is not handed back holds its keys for ever"]
 pub struct Passage {
     mode: HoldMode,
-    keys: Vec<Box<[u8]>>,
+    keys: Vec<u64>,
 }
 
 impl Holds {
@@ -122,9 +123,9 @@ impl Holds {
             self.wait_at_gate(who);
             return;
         }
-        let away = self.keys.iter().filter(|(_, hold)| hold.is_exclusive).map(|(key, _)| key.clone());
-        let keys: Vec<Box<[u8]>> = away.collect();
-        self.wait(who, HoldMode::Shared, keys.iter().map(|key| &**key));
+        let away = self.keys.iter().filter(|(_, hold)| hold.is_exclusive).map(|(key, _)| *key);
+        let keys: Vec<u64> = away.collect();
+        self.wait(who, HoldMode::Shared, keys.iter().copied());
     }
 
     /// Makes a keyless request wait behind the gate.
@@ -134,27 +135,27 @@ impl Holds {
     }
 
     /// Whether a request on `keys` may run now. It holds nothing: it runs at once.
-    pub fn admits<'a>(&self, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) -> bool {
+    pub fn admits(&self, mode: HoldMode, keys: impl Iterator<Item = u64>) -> bool {
         self.admits_keyless() && self.are_free(mode, keys)
     }
 
     /// Whether nobody holds against `mode` or waits on any of `keys`; the gate apart.
-    fn are_free<'a>(&self, mode: HoldMode, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
-        keys.all(|key| self.keys.get(key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode)))
+    fn are_free(&self, mode: HoldMode, mut keys: impl Iterator<Item = u64>) -> bool {
+        keys.all(|key| self.keys.get(&key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode)))
     }
 
     /// Queues a request that `admits` has refused.
-    pub fn wait<'a>(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) {
+    pub fn wait(&mut self, who: Who, mode: HoldMode, keys: impl Iterator<Item = u64>) {
         self.queue(Waiter::new(who, mode, keys));
     }
 
     /// A lend asks for `keys`. `Try` never waits.
-    pub fn ask<'a>(
+    pub fn ask(
         &mut self,
         who: (ShardId, LendId),
         mode: HoldMode,
         may_wait: bool,
-        keys: impl Iterator<Item = &'a [u8]> + Clone,
+        keys: impl Iterator<Item = u64> + Clone,
     ) -> Admission {
         if self.admits(mode, keys.clone()) && (mode != HoldMode::Whole || self.is_empty()) {
             if mode == HoldMode::Whole {
@@ -187,8 +188,8 @@ impl Holds {
         }
     }
 
-    fn hold(&mut self, key: &[u8], mode: HoldMode) {
-        let hold = self.keys.entry_ref(key).or_default();
+    fn hold(&mut self, key: u64, mode: HoldMode) {
+        let hold = self.keys.entry(key).or_default();
         match mode {
             HoldMode::Shared => hold.n_shared += 1,
             HoldMode::Exclusive | HoldMode::Whole => {
@@ -205,16 +206,16 @@ impl Holds {
             self.waiters.len() - 1
         });
         for key in &waiter.keys {
-            self.keys.entry_ref(&**key).or_default().queue.push_back(id);
+            self.keys.entry(*key).or_default().queue.push_back(id);
         }
         self.waiters[id] = Some(waiter);
     }
 
     /// A lend gives `keys` back. Those set free are appended to `freed`.
-    pub fn release<'a>(
+    pub fn release(
         &mut self,
         mode: HoldMode,
-        keys: impl Iterator<Item = &'a [u8]>,
+        keys: impl Iterator<Item = u64>,
         freed: &mut Vec<Freed>,
     ) {
         if mode == HoldMode::Whole {
@@ -222,7 +223,7 @@ impl Holds {
         } else {
             let mut touched = Vec::new();
             for key in keys {
-                let Some(hold) = self.keys.get_mut(key) else {
+                let Some(hold) = self.keys.get_mut(&key) else {
                     debug_assert!(false, "a key is given back that nobody holds");
                     continue;
                 };
@@ -236,10 +237,10 @@ impl Holds {
                 self.n_held -= 1;
                 if hold.queue.is_empty() {
                     if hold.is_free() {
-                        self.keys.remove(key);
+                        self.keys.remove(&key);
                     }
                 } else {
-                    touched.push(Box::from(key));
+                    touched.push(key);
                 }
             }
             self.grant_waiters(touched, freed);
@@ -252,11 +253,11 @@ impl Holds {
         if passage.keys.is_empty() {
             self.n_keyless -= 1;
         }
-        self.release(passage.mode, passage.keys.iter().map(|key| &**key), freed);
+        self.release(passage.mode, passage.keys.iter().copied(), freed);
     }
 
     /// Grants what has come to the front of all its queues, from the keys in `work` on.
-    fn grant_waiters(&mut self, mut work: Vec<Box<[u8]>>, freed: &mut Vec<Freed>) {
+    fn grant_waiters(&mut self, mut work: Vec<u64>, freed: &mut Vec<Freed>) {
         while let Some(key) = work.pop() {
             let Some(hold) = self.keys.get(&key) else { continue };
             let Some(&id) = hold.queue.front() else {
@@ -279,7 +280,7 @@ impl Holds {
                 self.keys.get_mut(key).expect("a waited-for key has an entry").queue.pop_front();
             }
             // Others may wait behind it with a mode that goes along.
-            work.extend(waiter.keys.iter().cloned());
+            work.extend(waiter.keys.iter().copied());
             self.grant(waiter, freed);
         }
     }
@@ -287,7 +288,7 @@ impl Holds {
     /// Holds a waiter's keys for it and sets it free.
     fn grant(&mut self, waiter: Waiter, freed: &mut Vec<Freed>) {
         for key in &waiter.keys {
-            self.hold(key, waiter.mode);
+            self.hold(*key, waiter.mode);
         }
         freed.push(match waiter.who {
             Who::Request(client) => {
@@ -313,7 +314,7 @@ impl Holds {
                     freed.push(Freed::Lend(shard, lend));
                 }
                 (HoldMode::Whole, Who::Request(_)) => unreachable!("requests never ask for a whole shard"),
-                (mode, _) if self.are_free(mode, waiter.keys.iter().map(|key| &**key)) => self.grant(waiter, freed),
+                (mode, _) if self.are_free(mode, waiter.keys.iter().copied()) => self.grant(waiter, freed),
                 _ => self.enqueue(waiter),
             }
         }
@@ -337,8 +338,8 @@ impl Holds {
     }
 
     /// Whether somebody holds `key` for reading.
-    pub fn is_shared(&self, key: &[u8]) -> bool {
-        self.keys.get(key).is_some_and(|hold| hold.n_shared > 0)
+    pub fn is_shared(&self, key: u64) -> bool {
+        self.keys.get(&key).is_some_and(|hold| hold.n_shared > 0)
     }
 
     /// Keys held now, and freed requests without keys.
@@ -348,8 +349,8 @@ impl Holds {
 }
 
 impl Waiter {
-    fn new<'a>(who: Who, mode: HoldMode, keys: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut keys: Vec<Box<[u8]>> = keys.map(Box::from).collect();
+    fn new(who: Who, mode: HoldMode, keys: impl Iterator<Item = u64>) -> Self {
+        let mut keys: Vec<u64> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
         Self { who, mode, keys }
@@ -360,8 +361,8 @@ impl Waiter {
 mod tests {
     use super::*;
 
-    const A: &[u8] = b"a";
-    const B: &[u8] = b"b";
+    const A: u64 = 1;
+    const B: u64 = 2;
 
     fn lend(n: u64) -> (ShardId, LendId) {
         (ShardId(0), LendId(n))
@@ -409,7 +410,7 @@ mod tests {
     fn a_whole_shard_lend_waits_for_keys_and_stops_newcomers() {
         let mut holds = Holds::default();
         assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A].into_iter()), Admission::Granted);
-        let none = || std::iter::empty::<&[u8]>();
+        let none = || std::iter::empty::<u64>();
         assert_eq!(holds.ask(lend(2), HoldMode::Whole, false, none()), Admission::Refused);
         assert_eq!(holds.ask(lend(2), HoldMode::Whole, true, none()), Admission::Waits);
         assert!(!holds.admits(HoldMode::Shared, [B].into_iter()) && !holds.admits_keyless());
@@ -438,7 +439,7 @@ mod tests {
     #[test]
     fn all_that_wait_at_the_gate_get_in() {
         let mut holds = Holds::default();
-        let none = || std::iter::empty::<&[u8]>();
+        let none = || std::iter::empty::<u64>();
         assert_eq!(holds.ask(lend(1), HoldMode::Whole, false, none()), Admission::Granted);
         holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
         holds.wait_at_gate(Who::Request(ClientId(2)));
@@ -459,7 +460,7 @@ mod tests {
     #[test]
     fn a_freed_request_keeps_its_keys_until_it_has_run() {
         let mut holds = Holds::default();
-        let none = || std::iter::empty::<&[u8]>();
+        let none = || std::iter::empty::<u64>();
         assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A].into_iter()), Admission::Granted);
         holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
         let mut freed = Vec::new();
