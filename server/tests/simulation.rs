@@ -46,7 +46,7 @@ use program::{Author, Profile, Program, Random, keys_in_play};
 const N_CLIENTS: usize = 4;
 const MAX_OPERATIONS: usize = 12;
 /// Seeds of an ordinary run.
-const DEFAULT_SEEDS: u64 = 2000;
+const DEFAULT_SEEDS: u64 = 20_000;
 
 /// What the seeds together have exercised.
 #[derive(Debug, Default)]
@@ -55,6 +55,7 @@ struct Counts {
     operations: u64,
     lends: u64,
     second_rounds: u64,
+    halves: u64,
     whole_shard_lends: u64,
     waits: u64,
 }
@@ -103,6 +104,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     for node in &cluster.nodes {
         counts.lends += node.lend_counts.started;
         counts.second_rounds += node.lend_counts.second_rounds;
+        counts.halves += node.lend_counts.halves;
         counts.whole_shard_lends += node.lend_counts.whole;
         counts.waits += node.n_waits();
     }

@@ -73,12 +73,12 @@ fn a_watch_lasts_until_its_exec_has_run() {
 /// A key that dies while a reader on another core has its entry in place is freed only when the reader is done.
 #[test]
 fn an_entry_that_is_read_elsewhere_does_not_expire() {
-    let mut cluster = Cluster::new(2, 1, Shim::Honest);
-    let (here, there) = (key_on(&cluster, 0, 0), key_on(&cluster, 1, 0));
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let (apart, there) = (key_on(&cluster, 2, 0), key_on(&cluster, 1, 0));
     let reader = cluster.connect(0, 100);
     let other = cluster.connect(1, 100);
-    send(&mut cluster, reader, &[&["SET", &here, "h"], &["SET", &there, "t", "PX", "50"]]);
-    push(&mut cluster, reader, &[&["MGET", &here, &there]]);
+    send(&mut cluster, reader, &[&["SET", &apart, "h"], &["SET", &there, "t", "PX", "50"]]);
+    push(&mut cluster, reader, &[&["MGET", &apart, &there]]);
     carry(&mut cluster, 0, 1);
     // Granted: the alias is out. Time passes, and the owner meets the dead key twice.
     cluster.now_ms += 1000;
@@ -95,12 +95,12 @@ fn an_entry_that_is_read_elsewhere_does_not_expire() {
 /// The same for the active cycle: a held entry goes back into the wheel and is found again.
 #[test]
 fn the_active_cycle_passes_over_a_held_entry() {
-    let mut cluster = Cluster::new(2, 1, Shim::Honest);
-    let (here, there) = (key_on(&cluster, 0, 0), key_on(&cluster, 1, 0));
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let (apart, there) = (key_on(&cluster, 2, 0), key_on(&cluster, 1, 0));
     let reader = cluster.connect(0, 100);
-    send(&mut cluster, reader, &[&["SET", &here, "h"], &["SET", &there, "t", "PX", "50"]]);
+    send(&mut cluster, reader, &[&["SET", &apart, "h"], &["SET", &there, "t", "PX", "50"]]);
     cluster.background(1);
-    push(&mut cluster, reader, &[&["MGET", &here, &there]]);
+    push(&mut cluster, reader, &[&["MGET", &apart, &there]]);
     carry(&mut cluster, 0, 1);
     cluster.now_ms += 1000;
     cluster.background(1);
@@ -161,11 +161,11 @@ fn a_muted_client_is_closed_at_its_end() {
 /// Watches of a client that goes away while its WATCH still waits behind a held key end, too.
 #[test]
 fn a_watch_that_waits_ends_with_its_client() {
-    let mut cluster = Cluster::new(2, 1, Shim::Honest);
-    let (here, there) = (key_on(&cluster, 0, 0), key_on(&cluster, 1, 0));
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let (apart, there) = (key_on(&cluster, 2, 0), key_on(&cluster, 1, 0));
     let writer = cluster.connect(0, 100);
     let watcher = cluster.connect(0, 100);
-    push(&mut cluster, writer, &[&["MSET", &here, "1", &there, "2"]]);
+    push(&mut cluster, writer, &[&["MSET", &apart, "1", &there, "2"]]);
     carry(&mut cluster, 0, 1);
     push(&mut cluster, watcher, &[&["WATCH", &there]]);
     carry(&mut cluster, 0, 1);
