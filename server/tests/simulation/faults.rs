@@ -25,11 +25,14 @@ pub enum Shim {
     WrongOrder,
 }
 
-/// What a shim knows of the lends whose holds it gave up, by owner, coordinator and number.
+/// A lend at one of its owners: owner, coordinator, number.
+type Name = (ShardId, usize, LendId);
+
+/// What a shim knows of the lends whose holds it gave up.
 #[derive(Default)]
 pub struct Lost {
-    asked: HashMap<(ShardId, usize, LendId), (ClientId, Vec<Vec<u8>>)>,
-    released: Vec<(ShardId, usize, LendId)>,
+    asked: HashMap<Name, (ClientId, Vec<Vec<u8>>)>,
+    released: Vec<Name>,
 }
 
 impl Shim {
