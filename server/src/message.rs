@@ -44,7 +44,7 @@ impl Batch {
 }
 
 /// A batch buffer bigger than this is freed instead of used again.
-const KEPT_BATCH: usize = 1 << 20;
+const KEPT_BATCH: usize = 8 << 20;
 
 /// A lend: the coordinator's number for it, unique per coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

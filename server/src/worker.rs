@@ -242,6 +242,11 @@ impl Worker {
             }
             let Some(at) = self.unread.pop_front() else { break };
             self.read_one(at);
+            if self.mesh.n_peers() > 1 && self.node.outboxes.iter().any(|outbox| outbox.bytes.len() > EARLY_PUBLISH) {
+                // What is under way stays in the cache, and the peers are not left waiting.
+                self.publish();
+                self.take_mail(started);
+            }
         }
     }
 
@@ -610,6 +615,8 @@ impl Worker {
     }
 }
 
+/// An outbox that has grown to this is published before the turn ends.
+const EARLY_PUBLISH: usize = 48 << 10;
 /// How long output may wait for the replies that follow it, and up to how much output.
 const LATE: Duration = Duration::from_millis(1);
 const LATE_BYTES: usize = 16 << 10;

@@ -44,7 +44,7 @@ pub(super) struct LaneRequest {
 }
 
 /// Peer requests whose memory is fetched ahead together.
-const INBOX_WAVE: usize = 16;
+const INBOX_WAVE: usize = 8;
 
 impl Node {
     /// Handles a batch from `from`, message by message, in order. The emptied batch is the caller's to send back.
@@ -115,26 +115,23 @@ impl Node {
 
     /// Starts fetching the memory of the next few requests; how many messages that covers.
     fn prefetch_ahead(&mut self, ahead: &mut Reader<'_>) -> usize {
-        let start = ahead.at;
-        let mut n = 0;
-        for pass in 0..2 {
-            ahead.at = start;
-            n = 0;
-            while n < INBOX_WAVE {
-                let Some(message) = ahead.next_message() else { break };
-                n += 1;
-                // A shard that is away, lent as a whole, has no databases here.
-                if let Message::Request { head, .. } = message
-                    && head.hashed_at != 0
-                    && let Some(keyspace) = self.shard.keyspaces().get(usize::from(head.db.0))
-                {
-                    if pass == 0 {
-                        keyspace.prefetch_bucket(head.hash);
-                    } else {
-                        keyspace.prefetch_entry(head.hash);
-                    }
-                }
+        let mut keys = [(0usize, 0u64); INBOX_WAVE];
+        let (mut n, mut n_keys) = (0, 0);
+        while n < INBOX_WAVE {
+            let Some(message) = ahead.next_message() else { break };
+            n += 1;
+            // A shard that is away, lent as a whole, has no databases here.
+            if let Message::Request { head, .. } = message
+                && head.hashed_at != 0
+                && let Some(keyspace) = self.shard.keyspaces().get(usize::from(head.db.0))
+            {
+                keyspace.prefetch_bucket(head.hash);
+                keys[n_keys] = (usize::from(head.db.0), head.hash);
+                n_keys += 1;
             }
+        }
+        for (db, hash) in &keys[..n_keys] {
+            self.shard.keyspaces()[*db].prefetch_entry(*hash);
         }
         n
     }

@@ -51,7 +51,7 @@ use inbox::LaneItem;
 use loans::{Ask, Lend};
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
-const WAVE: usize = 16;
+const WAVE: usize = 8;
 /// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
 const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
