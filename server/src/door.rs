@@ -1,11 +1,11 @@
 //! How a worker goes to sleep without missing a message, and is woken only if it sleeps.
 //!
 //! ```text
-//!   sleeper:  asleep = true ; fence ; look at the rings again ; poll            knocker:  push ; fence ; if asleep.swap(false): wake
+//!   sleeper:  asleep = true ; fence ; look at the rings again ; poll            knocker:  push ; fence ; if asleep: clear, wake
 //! ```
 //!
 //! The two fences make one of the two see the other: either the sleeper finds the message, or the knocker finds it asleep. The model
-//! test under loom (`cfg(loom)`) tries every interleaving.
+//! tests under loom (`server/loom`) try every interleaving.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -44,7 +44,9 @@ impl Sleep {
     /// Called after a push: whether the sleeper has to be woken.
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed)
+        // Two knockers may have seen it asleep; one wakes. The other writes nothing, so that it cannot undo a later sleep.
+        self.is_asleep.load(Ordering::Relaxed)
+            && self.is_asleep.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 

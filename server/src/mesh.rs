@@ -108,3 +108,64 @@ impl Mesh {
         self.peers.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> (Mesh, Mesh) {
+        let door = || {
+            let poll = mio::Poll::new().expect("a poll");
+            Door::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker"))
+        };
+        let mut meshes = build(Arc::new(vec![door(), door()]));
+        let second = meshes.pop().expect("two were built");
+        (meshes.pop().expect("two were built"), second)
+    }
+
+    fn outboxes_with(n: u64) -> Vec<Batch> {
+        let mut outboxes = vec![Batch::default(), Batch::default()];
+        outboxes[1].push_unwatch(crate::client::ClientId(n));
+        outboxes
+    }
+
+    /// What a full ring does not take stays in the outbox, grows, and goes out in order when there is room.
+    #[test]
+    fn a_full_ring_keeps_the_outbox() {
+        let (mut a, mut b) = two();
+        for n in 0..RING as u64 {
+            assert_eq!(a.publish(&mut outboxes_with(n)), 1);
+        }
+        let mut late = outboxes_with(1000);
+        assert_eq!(a.publish(&mut late), 0);
+        late[1].push_unwatch(crate::client::ClientId(1001));
+        assert_eq!(a.publish(&mut late), 0);
+        assert!(b.has_mail() && !late[1].is_empty());
+        let mut got = vec![b.next_batch(0).expect("the ring is full")];
+        assert_eq!(a.publish(&mut late), 2);
+        assert!(late[1].is_empty());
+        got.extend(std::iter::from_fn(|| b.next_batch(0)));
+        assert_eq!(got.len(), RING + 1);
+        assert_eq!(got[RING].n_messages, 2);
+        assert!(!b.has_mail());
+    }
+
+    /// An emptied batch comes back to its sender and is its next outbox, with its memory; a full ring of them drops the rest.
+    #[test]
+    fn emptied_batches_are_used_again() {
+        let (mut a, mut b) = two();
+        let mut outboxes = outboxes_with(1);
+        a.publish(&mut outboxes);
+        let mut batch = b.next_batch(0).expect("it was published");
+        let memory = batch.bytes.as_ptr();
+        batch.recycle();
+        b.give_back(0, batch);
+        outboxes[1].push_unwatch(crate::client::ClientId(2));
+        a.publish(&mut outboxes);
+        assert_eq!(outboxes[1].bytes.as_ptr(), memory, "the outbox is the batch that came back");
+        assert!(outboxes[1].is_empty() && outboxes[1].bytes.capacity() > 0);
+        for _ in 0..2 * RING {
+            b.give_back(0, Batch::default());
+        }
+    }
+}

@@ -155,7 +155,9 @@ impl Worker {
 
     /// Polls: not at all if there is work, until the next tick otherwise.
     fn wait(&mut self, events: &mut Events) {
-        let has_work = !self.unread.is_empty() || self.node.has_work() || self.has_expired_more;
+        // What a full ring did not take goes out as soon as the peer has made room; nobody wakes us for that.
+        let has_unsent = self.node.outboxes.iter().any(|outbox| !outbox.is_empty());
+        let has_work = has_unsent || !self.unread.is_empty() || self.node.has_work() || self.has_expired_more;
         let mut timeout = Duration::ZERO;
         let mut sleeps = false;
         if !has_work {

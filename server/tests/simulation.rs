@@ -33,6 +33,8 @@ mod faults;
 mod model;
 #[path = "simulation/program.rs"]
 mod program;
+#[path = "simulation/scenarios.rs"]
+mod scenarios;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -44,7 +46,7 @@ use program::{Author, Profile, Program, Random, keys_in_play};
 const N_CLIENTS: usize = 4;
 const MAX_OPERATIONS: usize = 12;
 /// Seeds of an ordinary run.
-const DEFAULT_SEEDS: u64 = 2000;
+const DEFAULT_SEEDS: u64 = 20_000;
 
 /// What the seeds together have exercised.
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ struct Counts {
     operations: u64,
     lends: u64,
     second_rounds: u64,
+    halves: u64,
     whole_shard_lends: u64,
     waits: u64,
 }
@@ -69,7 +72,8 @@ enum Failure {
 fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts) -> Result<(), Failure> {
     let mut random = Random::new(seed);
     let n_nodes = 2 + random.below(3);
-    let all = [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
+    let all =
+        [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);
@@ -100,12 +104,12 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     for node in &cluster.nodes {
         counts.lends += node.lend_counts.started;
         counts.second_rounds += node.lend_counts.second_rounds;
+        counts.halves += node.lend_counts.halves;
         counts.whole_shard_lends += node.lend_counts.whole;
         counts.waits += node.n_waits();
     }
-    let failed = |what: &str| {
-        format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history))
-    };
+    let failed =
+        |what: &str| format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history));
     let end = outcome.map_err(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -131,7 +135,8 @@ fn number_from(variable: &str, default: u64) -> u64 {
 
 #[test]
 fn every_history_is_strictly_serialisable() {
-    let (first, n_seeds) = (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
+    let (first, n_seeds) =
+        (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
     let mut counts = Counts::default();
     for seed in first..first + n_seeds {
         match run_seed(seed, None, Shim::Honest, &mut counts) {
@@ -142,7 +147,10 @@ fn every_history_is_strictly_serialisable() {
     println!("{counts:?}");
     if n_seeds >= 100 {
         assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
-        assert!(counts.lends > 0 && counts.whole_shard_lends > 0, "the seeds exercise too little: {counts:?}");
+        assert!(
+            counts.lends > 0 && counts.whole_shard_lends > 0,
+            "the seeds exercise too little: {counts:?}"
+        );
     }
 }
 
@@ -162,7 +170,9 @@ fn find(shim: impl Fn() -> Shim) {
             Err(Failure::Broken(_)) => n_broken += 1,
         }
     }
-    println!("{n_found} seeds unexplained, {n_passed} passed, {n_broken} broke, {n_unplayed} not played; the first found:");
+    println!(
+        "{n_found} seeds unexplained, {n_passed} passed, {n_broken} broke, {n_unplayed} not played; the first found:"
+    );
     println!("{}", first.expect("the planted fault is found"));
     assert!(n_passed * 2 > n_found, "the fault is not as small as it is meant to be");
 }

@@ -130,7 +130,7 @@ impl Node {
             }
         }
         let is_other = client.write_command.is_none_or(|c| !std::ptr::eq(c, row.command));
-        !(is_write && client.n_unanswered_writes > 0 && is_other)
+        !(is_write && (client.n_gathers > 0 || client.n_unanswered_writes > 0 && is_other))
     }
 
     /// Asks the owners, all at once.
@@ -602,9 +602,9 @@ impl Node {
         for db in 0..self.shard.n_databases() {
             let db = DbIndex(db as u16);
             let server = self.server.clone();
-            let is_guest = |key: &[u8]| server.shard_of(key) != self.id;
-            let guests: Vec<Box<[u8]>> =
-                self.shard.keyspaces()[db.0 as usize].iter().map(|entry| entry.key().into()).filter(|key: &Box<[u8]>| is_guest(key)).collect();
+            let entries = self.shard.keyspaces()[db.0 as usize].iter();
+            let guests = entries.filter(|entry| server.shard_of(entry.key()) != self.id);
+            let guests: Vec<Box<[u8]>> = guests.map(|entry| entry.key().into()).collect();
             for name in guests {
                 let key = Key { bytes: &name, hash: self.server.hash_key(&name) };
                 let home = shards.iter_mut().find(|(place, _)| *place == self.server.shard_of(&name));

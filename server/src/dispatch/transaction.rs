@@ -188,7 +188,8 @@ impl Node {
         keys.dedup();
         let is_local = !is_whole && keys.iter().all(|key| self.server.shard_of(key) == self.id);
         if is_local {
-            let may_go = self.may_go(client, row, 1 << self.id.0) && client.n_unanswered_writes == 0;
+            let may_go = self.may_go(client, row, 1 << self.id.0) && client.n_unanswered_writes == 0
+                && client.n_gathers == 0;
             let admits = admit == Admit::First || self.holds.admits(HoldMode::Exclusive, keys.iter().map(|key| self.server.hash_key(key)));
             if may_go && admits {
                 drop(keys);

@@ -75,7 +75,8 @@ pub fn explain(operations: &[Operation], n_clients: usize, end: &FinalState) -> 
         Search { operations, before, optional, end, seen: HashSet::new(), order: Vec::new(), longest };
     // Unanswered reads show nothing, whether they happened or not.
     let is_mute = |operation: &Operation| operation.answer.is_none() && is_read(&operation.action);
-    let mute = (0..operations.len()).filter(|at| is_mute(&operations[*at])).fold(0u64, |bits, at| bits | 1 << at);
+    let mute =
+        (0..operations.len()).filter(|at| is_mute(&operations[*at])).fold(0u64, |bits, at| bits | 1 << at);
     match search.run(mute, Model::new(n_clients)) {
         Some(true) => Verdict::Explained(search.order),
         Some(false) => Verdict::Impossible(search.dead_end()),
@@ -129,7 +130,10 @@ impl Search<'_> {
         for at in self.candidates(done) {
             let operation = &self.operations[at];
             let reply = model.clone().run(operation.client, operation.db, &operation.action);
-            text.push_str(&format!("\n  {at:2} {}", crate::cluster::plain(&normal(&operation.action, reply))));
+            text.push_str(&format!(
+                "\n  {at:2} {}",
+                crate::cluster::plain(&normal(&operation.action, reply))
+            ));
         }
         if self.candidates(done).is_empty() {
             text.push_str(&format!("\n  nothing; the model ends in {:?}", model.databases));

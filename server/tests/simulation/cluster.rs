@@ -197,7 +197,8 @@ impl Cluster {
                 Closing::AfterReplies => client.pending.is_empty(),
                 Closing::Now => true,
             };
-            let remote = self.remotes.iter().position(|r| r.node == node && r.id == id).expect("it was connected");
+            let remote =
+                self.remotes.iter().position(|r| r.node == node && r.id == id).expect("it was connected");
             let r = &mut self.remotes[remote];
             r.output.extend_from_slice(&bytes);
             while let Some((value, len)) = Decoder::default().decode(&r.output).expect("replies are RESP") {
@@ -310,7 +311,9 @@ impl Cluster {
                 };
                 for intent in &program.intents[intents] {
                     let earlier = kept.iter().enumerate();
-                    let after = earlier.filter(|(_, facts)| facts.comes_before(&intent.facts)).map(|(n, _)| first + n);
+                    let after = earlier
+                        .filter(|(_, facts)| facts.comes_before(&intent.facts))
+                        .map(|(n, _)| first + n);
                     operations.push(Operation {
                         client,
                         db: intent.db,
@@ -354,13 +357,19 @@ impl Cluster {
     pub fn check_rest(&self) {
         for (at, remote) in self.remotes.iter().enumerate() {
             let is_answered = remote.is_gone || remote.replies.len() == remote.ends.len();
-            assert!(is_answered, "client {at} waits for ever: {} of {}", remote.replies.len(), remote.ends.len());
+            assert!(
+                is_answered,
+                "client {at} waits for ever: {} of {}",
+                remote.replies.len(),
+                remote.ends.len()
+            );
             assert!(remote.is_gone || remote.output.is_empty(), "client {at} has half a reply");
         }
         for node in &self.nodes {
             let panics = node.server.sum(|worker| &worker.panics);
             assert_eq!(panics, 0, "a command panicked");
-            let left: BTreeMap<&str, usize> = node.outstanding().into_iter().filter(|(_, n)| *n > 0).collect();
+            let left: BTreeMap<&str, usize> =
+                node.outstanding().into_iter().filter(|(_, n)| *n > 0).collect();
             assert!(left.is_empty(), "node {} still has {left:?}", node.id.0);
         }
     }
@@ -374,7 +383,12 @@ impl Cluster {
         }
         self.settle();
         for node in &self.nodes {
-            assert_eq!(node.shard.n_watched(), (0, 0), "watches of clients that are gone on node {}", node.id.0);
+            assert_eq!(
+                node.shard.n_watched(),
+                (0, 0),
+                "watches of clients that are gone on node {}",
+                node.id.0
+            );
         }
     }
 }

@@ -25,11 +25,14 @@ pub enum Shim {
     WrongOrder,
 }
 
-/// What a shim knows of the lends whose holds it gave up, by owner, coordinator and number.
+/// A lend at one of its owners: owner, coordinator, number.
+type Name = (ShardId, usize, LendId);
+
+/// What a shim knows of the lends whose holds it gave up.
 #[derive(Default)]
 pub struct Lost {
-    asked: HashMap<(ShardId, usize, LendId), (ClientId, Vec<Vec<u8>>)>,
-    released: Vec<(ShardId, usize, LendId)>,
+    asked: HashMap<Name, (ClientId, Vec<Vec<u8>>)>,
+    released: Vec<Name>,
 }
 
 impl Shim {
@@ -71,7 +74,9 @@ impl Shim {
 impl Lost {
     /// Remembers the keys of an ask.
     fn note(&mut self, owner: ShardId, from: usize, one: &Batch) {
-        if let Some(Message::Ask { lend, client, mode: HoldMode::Exclusive, keys, .. }) = Reader::new(&one.bytes).next_message() {
+        if let Some(Message::Ask { lend, client, mode: HoldMode::Exclusive, keys, .. }) =
+            Reader::new(&one.bytes).next_message()
+        {
             self.asked.insert((owner, from, lend), (client, keys.map(<[u8]>::to_vec).collect()));
         }
     }
@@ -110,7 +115,9 @@ impl Lost {
 
     /// A grant reaches its coordinator: copies instead, and the release that goes back to the owner.
     fn instead_of(&mut self, coordinator: ShardId, owner: usize, one: &mut Batch) -> Option<Batch> {
-        let Some(Message::Grant { lend, loans, .. }) = Reader::new(&one.bytes).next_message() else { return None };
+        let Some(Message::Grant { lend, loans, .. }) = Reader::new(&one.bytes).next_message() else {
+            return None;
+        };
         let name = (ShardId(owner as u8), usize::from(coordinator.0), lend);
         if !self.asked.contains_key(&name) || self.released.contains(&name) {
             return None;
@@ -170,7 +177,9 @@ fn copy_of(entry: &Entry) -> Entry {
         View::Int(number) => NewValue::Int(number),
         View::Str(bytes) => NewValue::Str(bytes),
         View::Shared(bytes) => NewValue::Shared(bytes.clone()),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => panic!("only strings are lent here"),
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => {
+            panic!("only strings are lent here")
+        }
     };
     Entry::new(entry.key(), value, entry.expire_at())
 }

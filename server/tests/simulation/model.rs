@@ -139,9 +139,9 @@ impl Model {
                 self.put(db, &argv[1], Content::Text(number.to_string().into_bytes()));
                 Value::Integer(number)
             }
-            "MGET" => Value::Array(
-                argv[1..].iter().map(|key| bulk(self.text(db, key).ok().flatten())).collect(),
-            ),
+            "MGET" => {
+                Value::Array(argv[1..].iter().map(|key| bulk(self.text(db, key).ok().flatten())).collect())
+            }
             "MSET" => {
                 for pair in argv[1..].chunks_exact(2) {
                     self.put(db, &pair[0], Content::Text(pair[1].clone()));
@@ -158,9 +158,7 @@ impl Model {
                     integer(1)
                 }
             }
-            "DEL" => {
-                integer(argv[1..].iter().filter(|key| self.take(db, key).is_some()).count())
-            }
+            "DEL" => integer(argv[1..].iter().filter(|key| self.take(db, key).is_some()).count()),
             "EXISTS" => integer(argv[1..].iter().filter(|key| self.databases[db].contains_key(*key)).count()),
             "RENAME" => {
                 if argv[1] == argv[2] && self.databases[db].contains_key(&argv[1]) {
@@ -196,8 +194,11 @@ impl Model {
             "SINTERSTORE" => {
                 // Redis looks at every source's type before it stores.
                 let sets = argv[2..].iter().map(|key| self.set(db, key)).collect::<Result<Vec<_>, _>>()?;
-                let common: BTreeSet<Word> =
-                    sets[0].iter().filter(|member| sets.iter().all(|set| set.contains(*member))).cloned().collect();
+                let common: BTreeSet<Word> = sets[0]
+                    .iter()
+                    .filter(|member| sets.iter().all(|set| set.contains(*member)))
+                    .cloned()
+                    .collect();
                 let len = common.len();
                 if len == 0 {
                     self.take(db, &argv[1]);
