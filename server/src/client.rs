@@ -241,6 +241,13 @@ impl Client {
         self.out.len() - self.out_at + self.held.len()
     }
 
+    /// Whether something it has asked still runs, waits its turn or is unwritten. What waits for the end of a pause is not owed:
+    /// it has not begun.
+    pub fn is_owed_replies(&self) -> bool {
+        let is_running = self.is_queued || !matches!(self.parked, Parked::No | Parked::Pause);
+        is_running || (self.parked != Parked::Pause && (!self.pending.is_empty() || self.unsent() > 0))
+    }
+
     /// The sequence number that the next pushed slot will have.
     pub fn next_sequence(&self) -> u32 {
         self.front.wrapping_add(self.pending.len() as u32)

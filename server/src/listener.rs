@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::server::Server;
 use crate::worker::{Arrival, Stream};
 
-/// Connections accepted per event; the rest come with the next turn.
-const ACCEPTS_PER_EVENT: usize = 1000;
+/// Connections accepted at a time; the rest come with the next turn.
+const ACCEPTS_PER_TURN: usize = 1000;
 
 const PROTECTED: &str = "-DENIED Skerry is running in protected mode because protected mode is enabled and no password is set for \
 the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
@@ -28,6 +28,16 @@ const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// What the last accept has left at a socket. An edge-triggered poll tells of a connection once: what is left is asked for unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Nothing,
+    /// More than one turn takes.
+    More,
+    /// Connections for which there are no open files at present.
+    Refused,
 }
 
 /// All listening sockets of the server.
@@ -77,11 +87,15 @@ impl Listeners {
         }
     }
 
+    pub fn len(&self) -> usize {
+        self.listeners.len()
+    }
+
     /// Accepts what waits at listener `at`.
-    pub fn accept(&mut self, at: usize, config: &Config, server: &Server) -> Vec<Arrival> {
+    pub fn accept(&mut self, at: usize, config: &Config, server: &Server) -> (Vec<Arrival>, Left) {
         let mut arrivals = Vec::new();
-        let Some(listener) = self.listeners.get(at) else { return arrivals };
-        while arrivals.len() < ACCEPTS_PER_EVENT {
+        let Some(listener) = self.listeners.get(at) else { return (arrivals, Left::Nothing) };
+        while arrivals.len() < ACCEPTS_PER_TURN {
             let accepted = match listener {
                 Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| tcp_arrival(stream, peer, config)),
                 Listener::Unix(listener) => listener.accept().map(|(stream, _)| Arrival {
@@ -101,16 +115,16 @@ impl Listeners {
                     }
                     arrivals.push(arrival);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return (arrivals, Left::Nothing),
                 // The connection was reset before it was accepted, or the call was interrupted: the next one, please.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     crate::log::warning(&format!("Accepting client connection: {error}"));
-                    break;
+                    return (arrivals, Left::Refused);
                 }
             }
         }
-        arrivals
+        (arrivals, Left::More)
     }
 }
 

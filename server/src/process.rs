@@ -1,5 +1,5 @@
-//! What the operating system says of this process: CPU time, resident memory, machine. For INFO and MEMORY;
-//! read on request only.
+//! What the operating system says of this process: CPU time, resident memory, open files, machine. For INFO and
+//! MEMORY, read on request only; and for the start, which needs a file for each client.
 
 use std::fs;
 
@@ -32,6 +32,26 @@ pub fn cpu_time(whose: Whose) -> CpuTime {
     assert_eq!(failed, 0, "getrusage fails only on bad arguments");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     CpuTime { user_s: seconds(usage.ru_utime), system_s: seconds(usage.ru_stime) }
+}
+
+/// Files that this process may open from here on: at least `wanted` if the system lets it, and never less than before.
+pub fn raise_open_files(wanted: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the duration of the call.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    assert_eq!(failed, 0, "getrlimit fails only on bad arguments");
+    if limit.rlim_cur >= wanted {
+        return limit.rlim_cur;
+    }
+    // Beyond the hard limit for those who may (root), up to it for the others.
+    for hard in [limit.rlim_max.max(wanted), limit.rlim_max] {
+        let raised = libc::rlimit { rlim_cur: wanted.min(hard), rlim_max: hard };
+        // SAFETY: `raised` is a valid rlimit for the duration of the call.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } == 0 {
+            return raised.rlim_cur;
+        }
+    }
+    limit.rlim_cur
 }
 
 /// Resident bytes of the process; 0 where /proc is missing.

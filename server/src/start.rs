@@ -25,9 +25,14 @@ use crate::worker::{WAKER, Worker, WorkerParts, unix_ms};
 /// More workers than this are refused: a shard mask is 64 bits wide.
 pub const MAX_THREADS: usize = 64;
 
+/// Open files that are no clients: listeners, log, signals, and as much again for what is to come.
+const RESERVED_FILES: u32 = 32;
+/// A worker's epoll instance and its waker.
+const FILES_PER_WORKER: u64 = 2;
+
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
 pub fn run(startup: Startup) -> Result<(), String> {
-    let Startup { config, config_file, notes } = startup;
+    let Startup { mut config, config_file, notes } = startup;
     log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
     let dir = &config.dir.0;
     if !dir.as_os_str().is_empty() {
@@ -54,6 +59,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
+    config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
@@ -120,6 +126,28 @@ fn disable_huge_pages() {
     if failed != 0 {
         log::warning("Failed to disable transparent huge pages for this process; turns may take milliseconds longer");
     }
+}
+
+/// As many of the wanted clients as the system has open files for; raises the limit if it can.
+fn clients_within_open_files(wanted: u32, n_threads: usize) -> Result<u32, String> {
+    let own = u64::from(RESERVED_FILES) + FILES_PER_WORKER * n_threads as u64;
+    let needed = u64::from(wanted) + own;
+    let limit = crate::process::raise_open_files(needed);
+    if limit >= needed {
+        return Ok(wanted);
+    }
+    if limit <= own {
+        return Err(format!(
+            "Your current 'ulimit -n' of {limit} is not enough for the server to start. Please increase your open file limit to \
+             at least {needed}. Exiting."
+        ));
+    }
+    let reduced = (limit - own) as u32;
+    log::warning(&format!(
+        "Current maximum open files is {limit}. maxclients has been reduced to {reduced} to compensate for low ulimit. If you \
+         need higher maxclients increase 'ulimit -n'."
+    ));
+    Ok(reduced)
 }
 
 /// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop.

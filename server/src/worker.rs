@@ -23,7 +23,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::alloc::Purging;
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
 use crate::dispatch::Node;
-use crate::listener::Listeners;
+use crate::listener::{Left, Listeners};
 use crate::mesh::Mesh;
 use crate::server::{Server, WorkerStats};
 use crate::turns::TurnTrace;
@@ -66,6 +66,8 @@ struct Connection {
     is_listed: bool,
     /// The last write did not take all.
     is_blocked: bool,
+    /// The client sends no more: a short read is not the last one, the end of the input follows it without an event of its own.
+    is_read_closed: bool,
 }
 
 /// One worker.
@@ -78,9 +80,13 @@ pub struct Worker {
     arrivals: Receiver<Arrival>,
     /// Only worker 0 listens; it hands connections out.
     listeners: Option<Listeners>,
+    /// What waits at them that the poll will not tell of again.
+    left: Left,
     placing: Vec<Sender<Arrival>>,
     /// Sockets that may hold more input.
     unread: VecDeque<usize>,
+    /// Clients whose input has ended while they are owed replies: closed when they have them.
+    ended: Vec<ClientId>,
     buffer: Box<[u8]>,
     /// Output buffers of idle clients.
     spare: Vec<Vec<u8>>,
@@ -119,8 +125,10 @@ impl Worker {
             connections: Vec::new(),
             arrivals: parts.arrivals,
             listeners: parts.listeners,
+            left: Left::Nothing,
             placing: parts.placing,
             unread: VecDeque::new(),
+            ended: Vec::new(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             spare: Vec::new(),
             late: Vec::new(),
@@ -157,7 +165,11 @@ impl Worker {
     fn wait(&mut self, events: &mut Events) {
         // What a full ring did not take goes out as soon as the peer has made room; nobody wakes us for that.
         let has_unsent = self.node.outboxes.iter().any(|outbox| !outbox.is_empty());
-        let has_work = has_unsent || !self.unread.is_empty() || self.node.has_work() || self.has_expired_more;
+        let has_work = has_unsent
+            || !self.unread.is_empty()
+            || self.node.has_work()
+            || self.has_expired_more
+            || self.left == Left::More;
         let mut timeout = Duration::ZERO;
         let mut sleeps = false;
         if !has_work {
@@ -182,6 +194,9 @@ impl Worker {
 
     fn turn(&mut self, events: &Events, started: Instant) {
         self.node.begin_turn(unix_ms());
+        if self.left == Left::More {
+            self.accept_left();
+        }
         for event in events {
             self.take_event(event);
         }
@@ -192,6 +207,7 @@ impl Worker {
         self.node.wake_credit_waiters();
         self.node.note_closing();
         self.write_dirty();
+        self.close_ended();
         self.publish();
         self.background();
         if started >= self.next_tick {
@@ -220,6 +236,7 @@ impl Worker {
                 self.node.dirty.push(id);
             }
         }
+        connection.is_read_closed |= event.is_read_closed();
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             self.list_unread(token);
         }
@@ -269,7 +286,10 @@ impl Worker {
         WorkerStats::add(&self.server.workers[usize::from(self.node.id.0)].reads, 1);
         let n = match connection.stream.read(&mut self.buffer) {
             Ok(0) => {
-                self.close(id);
+                connection.has_unread = false;
+                if !self.ended.contains(&id) {
+                    self.ended.push(id);
+                }
                 return;
             }
             Ok(n) => n,
@@ -286,7 +306,7 @@ impl Worker {
                 return;
             }
         };
-        connection.has_unread = n == self.buffer.len();
+        connection.has_unread = n == self.buffer.len() || connection.is_read_closed;
         let has_unread = connection.has_unread;
         let bytes_in = &self.server.workers[usize::from(self.node.id.0)].bytes_in;
         WorkerStats::add(bytes_in, n as u64);
@@ -451,6 +471,17 @@ impl Worker {
         }
     }
 
+    /// Closes the clients whose input has ended, unless what they asked before is still on its way to them.
+    fn close_ended(&mut self) {
+        for id in std::mem::take(&mut self.ended) {
+            let Some(client) = self.node.clients.get_mut(id) else { continue };
+            match client.is_owed_replies() {
+                true => self.ended.push(id),
+                false => self.close(id),
+            }
+        }
+    }
+
     /// Ends a connection; what it has in flight completes without it.
     fn close(&mut self, id: ClientId) {
         let at = id.slot();
@@ -468,7 +499,10 @@ impl Worker {
     fn accept(&mut self, listener: usize) {
         let Some(listeners) = &mut self.listeners else { return };
         let config = self.node.config.clone();
-        let arrivals = listeners.accept(listener, &config, &self.server);
+        let (arrivals, left) = listeners.accept(listener, &config, &self.server);
+        if left != Left::Nothing {
+            self.left = left;
+        }
         for arrival in arrivals {
             // Least loaded worker; the count is raised here so that a burst spreads.
             let loads = self.server.workers.iter().map(|w| w.clients.load(Ordering::Relaxed));
@@ -479,6 +513,14 @@ impl Worker {
             } else if self.placing[target].send(arrival).is_ok() {
                 self.mesh.ring(target);
             }
+        }
+    }
+
+    /// Accepts what earlier accepts have left, at whichever listener it waits.
+    fn accept_left(&mut self) {
+        self.left = Left::Nothing;
+        for listener in 0..self.listeners.as_ref().map_or(0, Listeners::len) {
+            self.accept(listener);
         }
     }
 
@@ -521,6 +563,7 @@ impl Worker {
             has_unread: false,
             is_listed: false,
             is_blocked: false,
+            is_read_closed: false,
         });
         if registered.is_err() {
             self.close(id);
@@ -573,6 +616,9 @@ impl Worker {
             && let Some(fresh) = self.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             listeners.replace_tcp(fresh, self.poll.registry(), FIRST_LISTENER);
+        }
+        if self.left == Left::Refused {
+            self.accept_left();
         }
         self.tick_purging();
         if now >= self.next_second {

@@ -139,6 +139,85 @@ fn a_slow_client_is_served() {
     }
 }
 
+/// A client that says all it has to say and closes its half at once (`printf ... | nc`) still hears every reply, wherever its
+/// keys live, and is then closed, though the poll tells of input and end as one event.
+#[test]
+fn a_half_closed_client_is_answered_and_closed() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        for n in 0..200 {
+            let mut request = Vec::new();
+            let mut expected = String::new();
+            for at in 0..=n {
+                let (key, value) = (format!("k{at}"), n.to_string());
+                encode(&["SET", &key, &value], &mut request);
+                encode(&["MGET", &key, "none", &key], &mut request);
+                let bulk = format!("${}\r\n{value}\r\n", value.len());
+                expected += &format!("+OK\r\n*3\r\n{bulk}$-1\r\n{bulk}");
+            }
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            stream.write_all(&request).expect("sent");
+            stream.shutdown(Shutdown::Write).expect("half closed");
+            let mut reply = Vec::new();
+            stream
+                .read_to_end(&mut reply)
+                .unwrap_or_else(|e| panic!("{kind:?}: request {n} has no end: {e}"));
+            assert_eq!(String::from_utf8_lossy(&reply), expected, "{kind:?}: request {n}");
+        }
+        wait_for_clients(&server, 1);
+    }
+}
+
+/// A client whose input has ended does not stay for a pause, nor for replies that it has turned off.
+#[test]
+fn an_ended_client_leaves_in_silence() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let mut control = server.connect();
+        for n in 0..40 {
+            let mut request = Vec::new();
+            encode(&["CLIENT", "REPLY", "OFF"], &mut request);
+            for at in 0..1000 {
+                encode(&["SET".to_owned(), format!("k{at}"), n.to_string()], &mut request);
+            }
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+            stream.write_all(&request).expect("sent");
+        }
+        wait_for_clients(&server, 2);
+        control.call(&["CLIENT", "PAUSE", "600000", "WRITE"]);
+        for _ in 0..40 {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
+            stream.write_all(b"SET k v\r\nGET k\r\n").expect("sent");
+        }
+        wait_for_clients(&server, 2);
+    }
+}
+
+/// Without open files to spare, connections wait; they are served when others have left, and nobody has to come and knock again.
+#[test]
+fn connections_wait_for_open_files() {
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let pid = server.pid().to_string();
+        let set = Command::new("prlimit").args(["--pid", &pid, "--nofile=64:64"]).status();
+        assert!(set.is_ok_and(|status| status.success()), "prlimit works on an own child");
+        let connect = || TcpStream::connect(("127.0.0.1", server.port)).expect("in the backlog");
+        let early: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+        let mut late: Vec<TcpStream> = (0..10).map(|_| connect()).collect();
+        for stream in &mut late {
+            stream.write_all(b"PING\r\n").expect("sent");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        }
+        drop(early);
+        for stream in &mut late {
+            let mut reply = [0; 7];
+            stream.read_exact(&mut reply).unwrap_or_else(|e| panic!("{kind:?}: never accepted: {e}"));
+            assert_eq!(&reply, b"+PONG\r\n");
+        }
+    }
+}
+
 fn serves_others(server: &Server) {
     let start = Instant::now();
     let mut conn = server.connect();
