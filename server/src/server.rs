@@ -103,6 +103,8 @@ pub struct Server {
     /// Turn times of each worker, while `turn-trace` is on.
     pub turns: Vec<Mutex<TurnTimes>>,
     pub is_stopping: AtomicBool,
+    /// By SHUTDOWN, which raises a signal as well: the log names the true cause.
+    pub is_shutdown_asked: AtomicBool,
     /// CLIENT PAUSE: until when, and whether only writes wait.
     pub pause_until_ms: AtomicI64,
     pub pause_writes_only: AtomicBool,
@@ -137,6 +139,7 @@ impl Server {
             startup_memory: crate::alloc::used_memory() as u64,
             turns: (0..n_shards).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
+            is_shutdown_asked: AtomicBool::new(false),
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
             new_listeners: Mutex::default(),

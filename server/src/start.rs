@@ -113,8 +113,10 @@ pub fn run(startup: Startup) -> Result<(), String> {
 /// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop.
 fn wait_for_signal(mut signals: Signals, server: &Server, doors: &[Door]) {
     for signal in signals.forever() {
-        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        log::warning(&format!("Received {name} scheduling shutdown..."));
+        if !server.is_shutdown_asked.load(Ordering::SeqCst) {
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            log::warning(&format!("Received {name} scheduling shutdown..."));
+        }
         log::warning("User requested shutdown...");
         break;
     }

@@ -2,6 +2,7 @@
 //! ROLE, SHUTDOWN, MODULE (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND,
 //! MEMORY, DEBUG and CLUSTER have files of their own.
 
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use signal_hook::consts::SIGTERM;
@@ -140,7 +141,7 @@ fn role(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
 }
 
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: not answered if it succeeds.
-fn shutdown(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
+fn shutdown(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     let (mut saves, mut saves_not, mut is_forced, mut aborts, mut n_others) = (false, false, false, false, 0);
     for word in args.from(1) {
         match word.to_ascii_lowercase().as_slice() {
@@ -164,6 +165,7 @@ fn shutdown(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         crate::log::warning("SHUTDOWN SAVE is refused: this server does not persist yet");
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
+    conn.server.is_shutdown_asked.store(true, Ordering::SeqCst);
     if signal_hook::low_level::raise(SIGTERM).is_err() {
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
