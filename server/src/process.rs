@@ -34,6 +34,22 @@ pub fn cpu_time(whose: Whose) -> CpuTime {
     CpuTime { user_s: seconds(usage.ru_utime), system_s: seconds(usage.ru_stime) }
 }
 
+/// Raises the limit of open files to `wanted` if it is lower, as far as the system lets; the limit then.
+pub fn raise_file_limit(wanted: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the duration of the call.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    assert_eq!(failed, 0, "getrlimit fails only on bad arguments");
+    if limit.rlim_cur >= wanted {
+        return limit.rlim_cur;
+    }
+    let before = limit.rlim_cur;
+    limit.rlim_cur = wanted.min(limit.rlim_max);
+    // SAFETY: `limit` is a valid rlimit for the duration of the call.
+    let failed = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    if failed == 0 { limit.rlim_cur } else { before }
+}
+
 /// Resident bytes of the process; 0 where /proc is missing.
 pub fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;

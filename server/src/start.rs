@@ -12,12 +12,13 @@ use mio::{Poll, Waker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::Startup;
+use crate::config::{Config, Startup};
 use crate::dispatch::Node;
 use crate::door::Door;
 use crate::listener::Listeners;
 use crate::log;
 use crate::mesh;
+use crate::process;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
 use crate::shard::ShardId;
 use crate::worker::{WAKER, Worker, WorkerParts, unix_ms};
@@ -27,7 +28,7 @@ pub const MAX_THREADS: usize = 64;
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
 pub fn run(startup: Startup) -> Result<(), String> {
-    let Startup { config, config_file, notes } = startup;
+    let Startup { mut config, config_file, notes } = startup;
     log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
     let dir = &config.dir.0;
     if !dir.as_os_str().is_empty() {
@@ -51,6 +52,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
+    fit_maxclients(&mut config, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
@@ -107,6 +109,30 @@ pub fn run(startup: Startup) -> Result<(), String> {
     }
     drop(pidfile);
     log::warning("Skerry is now ready to exit, bye bye...");
+    Ok(())
+}
+
+/// Descriptors of each worker (epoll, its waker), and of the process: listeners, log, standard streams, a margin.
+const FILES_PER_WORKER: u64 = 2;
+const FILES_RESERVED: u64 = 32;
+
+/// Raises the limit of open files to what `maxclients` needs, and lowers `maxclients` to what it got.
+fn fit_maxclients(config: &mut Config, n_threads: usize) -> Result<(), String> {
+    let reserved = FILES_RESERVED + FILES_PER_WORKER * n_threads as u64;
+    let asked = config.maxclients;
+    let needed = u64::from(asked) + reserved;
+    let limit = process::raise_file_limit(needed);
+    if limit >= needed {
+        return Ok(());
+    }
+    if limit <= reserved {
+        return Err(format!("The limit of {limit} open files is not enough to start; raise it with 'ulimit -n'."));
+    }
+    config.maxclients = (limit - reserved) as u32;
+    log::warning(&format!(
+        "maxclients has been reduced from {asked} to {}, as the limit of open files is {limit}. If you need more, increase 'ulimit -n'.",
+        config.maxclients
+    ));
     Ok(())
 }
 
