@@ -52,6 +52,9 @@ pub fn run(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
+    if let Some(note) = config.memory_note() {
+        log::warning(note);
+    }
     fit_maxclients(&mut config, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
