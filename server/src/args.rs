@@ -113,7 +113,7 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// The next argument, or a syntax error at the end.
-    pub fn next(&mut self) -> Result<&'a [u8], CommandError> {
+    pub fn value(&mut self) -> Result<&'a [u8], CommandError> {
         self.maybe_next().ok_or(CommandError::Syntax)
     }
 
@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn next_integer(&mut self) -> Result<i64, CommandError> {
-        number::parse_i64(self.next()?).ok_or(CommandError::NotInteger)
+        number::parse_i64(self.value()?).ok_or(CommandError::NotInteger)
     }
 
     /// How many arguments are left.

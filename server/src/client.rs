@@ -310,7 +310,10 @@ impl Client {
 
     /// Memory of the buffers, for CLIENT LIST and limits.
     pub fn buffer_bytes(&self) -> usize {
-        self.query.capacity() + self.out.capacity() + self.held.capacity() + self.multi.as_ref().map_or(0, |m| m.bytes)
+        self.query.capacity()
+            + self.out.capacity()
+            + self.held.capacity()
+            + self.multi.as_ref().map_or(0, |m| m.bytes)
     }
 }
 
@@ -386,7 +389,9 @@ impl Clients {
 
     /// Whether the client of this id is being run, out of its place.
     pub fn is_out(&self, id: ClientId) -> bool {
-        self.places.get(id.slot()).is_some_and(|place| place.generation == id.generation() && place.client.is_none())
+        self.places
+            .get(id.slot())
+            .is_some_and(|place| place.generation == id.generation() && place.client.is_none())
     }
 
     /// The connections of the worker that owns `shard`: none if that shard is here on loan, for its worker's connections are not.

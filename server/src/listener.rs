@@ -53,7 +53,10 @@ impl Listeners {
         let mut unix_path = None;
         if !config.unixsocket.is_empty() {
             listeners.push(Listener::Unix(bind_unix(config).map_err(|error| {
-                format!("Failed opening Unix socket: bind: {}: {error}", String::from_utf8_lossy(&config.unixsocket))
+                format!(
+                    "Failed opening Unix socket: bind: {}: {error}",
+                    String::from_utf8_lossy(&config.unixsocket)
+                )
             })?));
             unix_path = Some(String::from_utf8_lossy(&config.unixsocket).into_owned());
         }
@@ -87,7 +90,7 @@ impl Listeners {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub fn n_sockets(&self) -> usize {
         self.listeners.len()
     }
 
@@ -97,7 +100,9 @@ impl Listeners {
         let Some(listener) = self.listeners.get(at) else { return (arrivals, Left::Nothing) };
         while arrivals.len() < ACCEPTS_PER_TURN {
             let accepted = match listener {
-                Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| tcp_arrival(stream, peer, config)),
+                Listener::Tcp(listener) => {
+                    listener.accept().map(|(stream, peer)| tcp_arrival(stream, peer, config))
+                }
                 Listener::Unix(listener) => listener.accept().map(|(stream, _)| Arrival {
                     stream: Stream::Unix(stream),
                     address: format!("{}:0", String::from_utf8_lossy(&config.unixsocket)),
@@ -117,7 +122,8 @@ impl Listeners {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return (arrivals, Left::Nothing),
                 // The connection was reset before it was accepted, or the call was interrupted: the next one, please.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     crate::log::warning(&format!("Accepting client connection: {error}"));
                     return (arrivals, Left::Refused);
@@ -153,7 +159,10 @@ pub fn bind_port(config: &Config) -> Result<Vec<TcpListener>, String> {
             Ok(listener) => listeners.push(listener),
             Err(error) if is_optional && error.kind() != ErrorKind::AddrInUse => {}
             Err(error) => {
-                return Err(format!("Could not create server TCP listening socket {name}:{}: {error}", config.port));
+                return Err(format!(
+                    "Could not create server TCP listening socket {name}:{}: {error}",
+                    config.port
+                ));
             }
         }
     }
@@ -169,7 +178,8 @@ fn bind_tcp(name: &str, port: u16, backlog: i32) -> std::io::Result<TcpListener>
         "::*" => IpAddr::from([0u16; 8]),
         name => name.parse().or_else(|_| resolve(name))?,
     };
-    let socket = Socket::new(Domain::for_address(SocketAddr::new(ip, port)), Type::STREAM, Some(Protocol::TCP))?;
+    let socket =
+        Socket::new(Domain::for_address(SocketAddr::new(ip, port)), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if ip.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -209,7 +219,8 @@ fn tcp_arrival(stream: TcpStream, peer: SocketAddr, config: &Config) -> Arrival 
         let keepalive = TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3);
         let _ = socket.set_tcp_keepalive(&keepalive);
     }
-    let is_loopback = peer.ip().is_loopback() || matches!(peer.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()));
+    let is_loopback = peer.ip().is_loopback()
+        || matches!(peer.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()));
     let is_refused = config.protected_mode && config.requirepass.is_empty() && !is_loopback;
     let local_address = stream.local_addr().map_or_else(|_| String::new(), |a| a.to_string());
     Arrival {

@@ -37,9 +37,8 @@ struct Peer {
 /// Builds the rings between `doors.len()` workers.
 pub fn build(doors: Arc<Vec<Door>>) -> Vec<Mesh> {
     let n = doors.len();
-    let mut meshes: Vec<Mesh> = (0..n)
-        .map(|own| Mesh { own, peers: (0..n).map(|_| None).collect(), doors: doors.clone() })
-        .collect();
+    let mut meshes: Vec<Mesh> =
+        (0..n).map(|own| Mesh { own, peers: (0..n).map(|_| None).collect(), doors: doors.clone() }).collect();
     for a in 0..n {
         for b in a + 1..n {
             let (a_out, b_in) = RingBuffer::new(RING);

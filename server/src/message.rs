@@ -96,18 +96,56 @@ pub struct RequestHead {
 /// A message as read from a batch.
 #[derive(Debug)]
 pub enum Message<'a> {
-    Request { head: RequestHead, lengths: &'a [u8], text_at: usize, text_len: usize },
-    Reply { client: ClientId, sequence: u32, reply: &'a [u8] },
-    Part { gather: u32, reply: &'a [u8] },
-    Half { lend: LendId, reply: &'a [u8] },
-    Ask { lend: LendId, client: ClientId, mode: HoldMode, round: Round, has_watches: bool, n_keys: u32, keys: Keys<'a> },
+    Request {
+        head: RequestHead,
+        lengths: &'a [u8],
+        text_at: usize,
+        text_len: usize,
+    },
+    Reply {
+        client: ClientId,
+        sequence: u32,
+        reply: &'a [u8],
+    },
+    Part {
+        gather: u32,
+        reply: &'a [u8],
+    },
+    Half {
+        lend: LendId,
+        reply: &'a [u8],
+    },
+    Ask {
+        lend: LendId,
+        client: ClientId,
+        mode: HoldMode,
+        round: Round,
+        has_watches: bool,
+        n_keys: u32,
+        keys: Keys<'a>,
+    },
     /// `loans`: (index of the key in the ask, database) of each entry sent along.
-    Grant { lend: LendId, is_touched: bool, now_ms: i64, loans: Loans<'a> },
-    Refuse { lend: LendId },
+    Grant {
+        lend: LendId,
+        is_touched: bool,
+        now_ms: i64,
+        loans: Loans<'a>,
+    },
+    Refuse {
+        lend: LendId,
+    },
     /// The loans go home; `changed` names the keys that changed.
-    Return { lend: LendId, mode: HoldMode, loans: Loans<'a>, n_changed: u32, changed: Changes<'a> },
+    Return {
+        lend: LendId,
+        mode: HoldMode,
+        loans: Loans<'a>,
+        n_changed: u32,
+        changed: Changes<'a>,
+    },
     /// The client's watches end (UNWATCH, DISCARD, disconnect).
-    Unwatch { client: ClientId },
+    Unwatch {
+        client: ClientId,
+    },
 }
 
 mod kind {
@@ -522,17 +560,33 @@ mod tests {
         let mark = batch.begin_reply(ReplyTo::Gather { id: 5 });
         batch.bytes.extend_from_slice(b"+OK\r\n");
         batch.end_reply(mark);
-        batch.push_ask(LendId(4), client, HoldMode::Shared, Round::Wait, true, [&b"a"[..], b"bb"].into_iter());
-        batch.push_return(LendId(4), HoldMode::Exclusive, &[(1, DbIndex(2))], [(DbIndex(2), &b"bb"[..])].into_iter());
+        batch.push_ask(
+            LendId(4),
+            client,
+            HoldMode::Shared,
+            Round::Wait,
+            true,
+            [&b"a"[..], b"bb"].into_iter(),
+        );
+        batch.push_return(
+            LendId(4),
+            HoldMode::Exclusive,
+            &[(1, DbIndex(2))],
+            [(DbIndex(2), &b"bb"[..])].into_iter(),
+        );
 
         let mut reader = Reader::new(&batch.bytes);
-        let Some(Message::Request { head: got, lengths, text_at, .. }) = reader.next_message() else { panic!() };
+        let Some(Message::Request { head: got, lengths, text_at, .. }) = reader.next_message() else {
+            panic!()
+        };
         assert_eq!((got.db, got.hash, got.argc, got.reply_to), (head.db, head.hash, 3, head.reply_to));
         let mut ranges = Vec::new();
         read_ranges(lengths, text_at, &mut ranges);
         assert_eq!(&batch.bytes[ranges[2].start as usize..ranges[2].end as usize], b"value");
         let Some(Message::Part { gather: 5, reply: b"+OK\r\n" }) = reader.next_message() else { panic!() };
-        let Some(Message::Ask { mode, round, has_watches, n_keys, keys, .. }) = reader.next_message() else { panic!() };
+        let Some(Message::Ask { mode, round, has_watches, n_keys, keys, .. }) = reader.next_message() else {
+            panic!()
+        };
         assert_eq!((mode, round, has_watches, n_keys), (HoldMode::Shared, Round::Wait, true, 2));
         assert_eq!(keys.collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
         let Some(Message::Return { loans, changed, .. }) = reader.next_message() else { panic!() };

@@ -103,6 +103,8 @@ pub struct Server {
     /// Turn times of each worker, while `turn-trace` is on.
     pub turns: Vec<Mutex<TurnTimes>>,
     pub is_stopping: AtomicBool,
+    /// By SHUTDOWN, which raises a signal as well: the log names the true cause.
+    pub is_shutdown_asked: AtomicBool,
     /// CLIENT PAUSE: until when, and whether only writes wait.
     pub pause_until_ms: AtomicI64,
     pub pause_writes_only: AtomicBool,
@@ -118,7 +120,9 @@ pub struct Server {
 
 impl Server {
     pub fn new(config: Config, config_file: Option<String>, n_shards: usize, now_ms: i64, seed: u64) -> Self {
-        let run_id = (0..5u64).map(|i| format!("{:08x}", (seed.wrapping_mul(0x9e37_79b9 + 2 * i) >> 16) as u32)).collect();
+        let run_id = (0..5u64)
+            .map(|i| format!("{:08x}", (seed.wrapping_mul(0x9e37_79b9 + 2 * i) >> 16) as u32))
+            .collect();
         Self {
             config: Mutex::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
@@ -137,6 +141,7 @@ impl Server {
             startup_memory: crate::alloc::used_memory() as u64,
             turns: (0..n_shards).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
+            is_shutdown_asked: AtomicBool::new(false),
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
             new_listeners: Mutex::default(),
@@ -152,7 +157,10 @@ impl Server {
     }
 
     /// Changes the configuration; `change` sees the present one. Workers take the new one at their next turn.
-    pub fn change_config<E>(&self, change: impl FnOnce(&Config) -> Result<Config, E>) -> Result<Arc<Config>, E> {
+    pub fn change_config<E>(
+        &self,
+        change: impl FnOnce(&Config) -> Result<Config, E>,
+    ) -> Result<Arc<Config>, E> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = Arc::new(change(&config)?);
         *config = changed.clone();

@@ -55,6 +55,9 @@ impl Stats {
     }
 }
 
+/// A key of one of the databases.
+type KeyName = (DbIndex, Box<[u8]>);
+
 /// One client's interest in one key.
 struct Watch {
     client: ClientId,
@@ -67,7 +70,7 @@ pub struct Shard {
     pub id: ShardId,
     keyspaces: Vec<Keyspace>,
     watches: HashMap<(DbIndex, Box<[u8]>), Vec<Watch>>,
-    watched_by: HashMap<ClientId, Vec<(DbIndex, Box<[u8]>)>>,
+    watched_by: HashMap<ClientId, Vec<KeyName>>,
     /// Clients with a watched key that changed.
     touched: HashMap<ClientId, ()>,
     /// While entries of other shards are here: the keys that changed, to be told to their owners.
@@ -175,7 +178,11 @@ impl Shard {
     }
 
     /// Marks the clients that watch a key of `db` (all databases if `None`) that exists, or will after a SWAPDB: FLUSHDB and SWAPDB.
-    pub fn touch_database(&mut self, db: Option<DbIndex>, mut exists: impl FnMut(&mut Self, DbIndex, &[u8]) -> bool) {
+    pub fn touch_database(
+        &mut self,
+        db: Option<DbIndex>,
+        mut exists: impl FnMut(&mut Self, DbIndex, &[u8]) -> bool,
+    ) {
         let keys: Vec<(DbIndex, Box<[u8]>)> =
             self.watches.keys().filter(|(d, _)| db.is_none_or(|db| db == *d)).cloned().collect();
         for (d, key) in keys {
@@ -246,7 +253,9 @@ impl Shard {
     /// Whether none of the keys with these hashes was written since `clock` (or one that shares its stamp).
     pub fn is_unwritten_since(&self, clock: u64, hashes: &[u64]) -> bool {
         self.all_written_at <= clock
-            && hashes.iter().all(|hash| self.stamps.get(*hash as usize % N_STAMPS).is_none_or(|at| *at <= clock))
+            && hashes
+                .iter()
+                .all(|hash| self.stamps.get(*hash as usize % N_STAMPS).is_none_or(|at| *at <= clock))
     }
 
     /// Leaves the mark of a write.

@@ -33,10 +33,12 @@ const FILES_PER_WORKER: u64 = 2;
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
 pub fn run(startup: Startup) -> Result<(), String> {
     let Startup { mut config, config_file, notes } = startup;
-    log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile)).map_err(|error| format!("Can't open the log file: {error}"))?;
+    log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile))
+        .map_err(|error| format!("Can't open the log file: {error}"))?;
     let dir = &config.dir.0;
     if !dir.as_os_str().is_empty() {
-        std::env::set_current_dir(dir).map_err(|error| format!("Can't chdir to '{}': {error}", dir.display()))?;
+        std::env::set_current_dir(dir)
+            .map_err(|error| format!("Can't chdir to '{}': {error}", dir.display()))?;
     }
     if config.disable_thp {
         disable_huge_pages();
@@ -59,6 +61,9 @@ pub fn run(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
+    if let Some(note) = config.memory_note() {
+        log::warning(note);
+    }
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
@@ -68,13 +73,15 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let unixsocket = String::from_utf8_lossy(&config.unixsocket).into_owned();
     let config_file = config_file.map(|path| path.display().to_string());
     let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
-    let signals = Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
+    let signals =
+        Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
     let mut polls = Vec::new();
     let mut doors = Vec::new();
     for _ in 0..n_threads {
         let poll = Poll::new().map_err(|error| format!("Can't create an epoll instance: {error}"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(|error| format!("Can't create a waker: {error}"))?;
+        let waker =
+            Waker::new(poll.registry(), WAKER).map_err(|error| format!("Can't create a waker: {error}"))?;
         doors.push(Door::new(waker));
         polls.push(poll);
     }
@@ -124,7 +131,9 @@ fn disable_huge_pages() {
     // SAFETY: a plain call that sets a flag of this process.
     let failed = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     if failed != 0 {
-        log::warning("Failed to disable transparent huge pages for this process; turns may take milliseconds longer");
+        log::warning(
+            "Failed to disable transparent huge pages for this process; turns may take milliseconds longer",
+        );
     }
 }
 
@@ -152,11 +161,12 @@ fn clients_within_open_files(wanted: u32, n_threads: usize) -> Result<u32, Strin
 
 /// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop.
 fn wait_for_signal(mut signals: Signals, server: &Server, doors: &[Door]) {
-    for signal in signals.forever() {
-        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        log::warning(&format!("Received {name} scheduling shutdown..."));
+    if let Some(signal) = signals.forever().next() {
+        if !server.is_shutdown_asked.load(Ordering::SeqCst) {
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            log::warning(&format!("Received {name} scheduling shutdown..."));
+        }
         log::warning("User requested shutdown...");
-        break;
     }
     server.is_stopping.store(true, Ordering::SeqCst);
     for door in doors {

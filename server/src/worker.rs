@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::event::Event;
@@ -259,7 +259,9 @@ impl Worker {
             }
             let Some(at) = self.unread.pop_front() else { break };
             self.read_one(at);
-            if self.mesh.n_peers() > 1 && self.node.outboxes.iter().any(|outbox| outbox.bytes.len() > EARLY_PUBLISH) {
+            if self.mesh.n_peers() > 1
+                && self.node.outboxes.iter().any(|outbox| outbox.bytes.len() > EARLY_PUBLISH)
+            {
                 // What is under way stays in the cache, and the peers are not left waiting.
                 self.publish();
                 self.take_mail(started);
@@ -275,7 +277,9 @@ impl Worker {
         if client.closing != Closing::No {
             return;
         }
-        if client.query.len() - client.query_at > MAX_WAITING_INPUT && (client.is_waiting() || client.is_queued) {
+        if client.query.len() - client.query_at > MAX_WAITING_INPUT
+            && (client.is_waiting() || client.is_queued)
+        {
             // Parked with much to do: the socket keeps the rest. Looked at again when the client goes on.
             return;
         }
@@ -396,7 +400,8 @@ impl Worker {
             return false;
         }
         let Some(client) = self.node.clients.get_mut(id) else { return false };
-        let waits = !client.pending.is_empty() && client.closing == Closing::No && client.out.len() < LATE_BYTES;
+        let waits =
+            !client.pending.is_empty() && client.closing == Closing::No && client.out.len() < LATE_BYTES;
         if waits {
             // The next reply makes it dirty again.
             client.is_dirty = false;
@@ -519,7 +524,7 @@ impl Worker {
     /// Accepts what earlier accepts have left, at whichever listener it waits.
     fn accept_left(&mut self) {
         self.left = Left::Nothing;
-        for listener in 0..self.listeners.as_ref().map_or(0, Listeners::len) {
+        for listener in 0..self.listeners.as_ref().map_or(0, Listeners::n_sockets) {
             self.accept(listener);
         }
     }
@@ -613,7 +618,8 @@ impl Worker {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
         if let Some(listeners) = &mut self.listeners
-            && let Some(fresh) = self.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner).take()
+            && let Some(fresh) =
+                self.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             listeners.replace_tcp(fresh, self.poll.registry(), FIRST_LISTENER);
         }

@@ -315,8 +315,8 @@ fn features_that_do_not_exist_are_refused_unless_nothing_is_asked() {
         started(&split);
     }
     for (name, value, fault) in [
-        ("--appendonly", "yes", "Skerry does not persist yet"),
-        ("--save", "900 1", "Skerry does not persist yet"),
+        ("--appendonly", "yes", "Skerry does not persist yet, use appendonly no"),
+        ("--save", "900 1", "Skerry does not persist yet, use save \"\""),
         ("--cluster-enabled", "yes", "Skerry has no cluster mode yet"),
         ("--replicaof", "127.0.0.1 6379", "Skerry does not replicate yet"),
         ("--slaveof", "127.0.0.1 6379", "Skerry does not replicate yet"),
@@ -328,7 +328,7 @@ fn features_that_do_not_exist_are_refused_unless_nothing_is_asked() {
     let error = set(&Config::default(), &[("appendonly", "yes")]).unwrap_err();
     assert_eq!(
         error,
-        "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Skerry does not persist yet"
+        "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Skerry does not persist yet, use appendonly no"
     );
 }
 

@@ -81,6 +81,11 @@ fn listen(old: &Config, new: &Config) -> Result<Option<Vec<TcpListener>>, Config
 
 /// Acts on what does not take effect by being read.
 fn apply(old: &Config, new: &Config) {
+    if old.maxmemory != new.maxmemory
+        && let Some(note) = new.memory_note()
+    {
+        log::warning(note);
+    }
     if old.loglevel != new.loglevel {
         log::set_level(new.loglevel.into());
     }

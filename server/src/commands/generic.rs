@@ -165,9 +165,9 @@ impl<'a> ScanOptions<'a> {
                     count => count as usize,
                 };
             } else if is_word(word, "match") {
-                options.pattern = Some(cursor.next()?);
+                options.pattern = Some(cursor.value()?);
             } else if is_word(word, "type") {
-                options.type_name = Some(cursor.next()?);
+                options.type_name = Some(cursor.value()?);
             } else if is_word(word, "novalues") {
                 return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
             } else {
@@ -403,7 +403,7 @@ fn copy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         if is_word(word, "replace") {
             replace = true;
         } else if is_word(word, "db") {
-            db = database(ctx, cursor.next()?)?;
+            db = database(ctx, cursor.value()?)?;
         } else {
             return Err(CommandError::Syntax);
         }

@@ -142,7 +142,17 @@ impl Table {
             Handler::Split(..) => group == "generic" || matches!(command.name, "dbsize" | "debug|digest"),
             _ => false,
         };
-        self.rows.push(Row { is_viewer, halves: halves_of(command), command, id, shape: shape_of(command), group, is_collection: matches!(group, "list" | "set" | "hash"), is_protected, subcommands: Vec::new() });
+        self.rows.push(Row {
+            is_viewer,
+            halves: halves_of(command),
+            command,
+            id,
+            shape: shape_of(command),
+            group,
+            is_collection: matches!(group, "list" | "set" | "hash"),
+            is_protected,
+            subcommands: Vec::new(),
+        });
         id
     }
 
@@ -264,7 +274,10 @@ fn slot_of_name(name: &[u8]) -> usize {
     let (head, tail) = if name.len() >= 8 {
         let tail = &name[name.len() - 8..];
         word.copy_from_slice(&name[..8]);
-        (u64::from_le_bytes(word), u64::from_le_bytes([tail[0], tail[1], tail[2], tail[3], tail[4], tail[5], tail[6], tail[7]]))
+        (
+            u64::from_le_bytes(word),
+            u64::from_le_bytes([tail[0], tail[1], tail[2], tail[3], tail[4], tail[5], tail[6], tail[7]]),
+        )
     } else {
         for (to, from) in word.iter_mut().zip(name) {
             *to = *from;

@@ -2,6 +2,7 @@
 //! ROLE, SHUTDOWN, MODULE (<https://redis.io/docs/latest/commands/?group=server>). INFO, CONFIG, COMMAND,
 //! MEMORY, DEBUG and CLUSTER have files of their own.
 
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use signal_hook::consts::SIGTERM;
@@ -97,10 +98,7 @@ fn withdraw_vectors(ctx: &Ctx<'_>, db: DbIndex) {
 fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     // Redis reads an int here: what is beyond it is no index at all.
     let index = |at: usize, text: &'static str| {
-        args.integer(at)
-            .ok()
-            .filter(|index| i32::try_from(*index).is_ok())
-            .ok_or(CommandError::text(text))
+        args.integer(at).ok().filter(|index| i32::try_from(*index).is_ok()).ok_or(CommandError::text(text))
     };
     let a = index(1, "ERR invalid first DB index")?;
     let b = index(2, "ERR invalid second DB index")?;
@@ -140,7 +138,7 @@ fn role(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
 }
 
 /// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: not answered if it succeeds.
-fn shutdown(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
+fn shutdown(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     let (mut saves, mut saves_not, mut is_forced, mut aborts, mut n_others) = (false, false, false, false, 0);
     for word in args.from(1) {
         match word.to_ascii_lowercase().as_slice() {
@@ -164,6 +162,7 @@ fn shutdown(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
         crate::log::warning("SHUTDOWN SAVE is refused: this server does not persist yet");
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
+    conn.server.is_shutdown_asked.store(true, Ordering::SeqCst);
     if signal_hook::low_level::raise(SIGTERM).is_err() {
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }

@@ -10,4 +10,3 @@ pub const COMMANDS: &[Command] = &[
     row("watch", -2, Handler::Flow(Flow::Watch), "Makes the next EXEC depend on these keys staying as they are.").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::TRANSACTION).keys(&[range(KeyFlags::RO, 1, -1, 1)]),
     row("unwatch", 1, Handler::Flow(Flow::Unwatch), "Forgets all watched keys.").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::TRANSACTION),
 ];
-

@@ -28,7 +28,8 @@ const UINT_MAX: i64 = u32::MAX as i64;
 const I64_MAX: i64 = i64::MAX;
 const THREADS_MAX: i64 = 1024;
 
-const NO_PERSISTENCE: &str = "Skerry does not persist yet";
+const NO_SAVE: &str = "Skerry does not persist yet, use save \"\"";
+const NO_APPEND: &str = "Skerry does not persist yet, use appendonly no";
 const NO_REPLICATION: &str = "Skerry does not replicate yet";
 const NO_CLUSTER: &str = "Skerry has no cluster mode yet";
 const NO_TLS: &str = "Skerry does not speak TLS yet";
@@ -185,7 +186,7 @@ directives! {
     aof_load_truncated: bool = true; yes_no("aof-load-truncated");
     aof_use_rdb_preamble: bool = true; yes_no("aof-use-rdb-preamble");
     aof_timestamp_enabled: bool = false; yes_no("aof-timestamp-enabled");
-    appendonly: bool = false; yes_no("appendonly").unbuilt(NO_PERSISTENCE);
+    appendonly: bool = false; yes_no("appendonly").unbuilt(NO_APPEND);
     aof_disable_auto_gc: bool = false; yes_no("aof-disable-auto-gc").hidden();
     dbfilename: Text = text("dump.rdb"); plain_text("dbfilename").protected().checked(check::dbfilename);
     appendfilename: Text = text("appendonly.aof");
@@ -204,7 +205,7 @@ directives! {
     loading_process_events_interval_bytes: u32 = 524288;
         int("loading-process-events-interval-bytes", 1024, INT_MAX).hidden();
     save: SavePoints = SavePoints::default();
-        special("save").many().always_written().unbuilt(NO_PERSISTENCE);
+        special("save").many().always_written().unbuilt(NO_SAVE);
 
     // Replication: not built yet; without replicaof the rest has no effect.
     repl_disable_tcp_nodelay: bool = false; yes_no("repl-disable-tcp-nodelay");

@@ -47,7 +47,11 @@ impl Node {
             return self.turn_away(client, row, CommandError::NoAuth);
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return self.turn_away(client, row, CommandError::text("ERR Command not allowed inside a transaction"));
+            return self.turn_away(
+                client,
+                row,
+                CommandError::text("ERR Command not allowed inside a transaction"),
+            );
         }
         if self.is_over_memory && command.flags.has(Flags::DENYOOM) {
             return self.turn_away(client, row, CommandError::OutOfMemory);
@@ -120,7 +124,11 @@ pub(super) fn is_http(name: &[u8]) -> bool {
 }
 
 /// Copies arguments into one text with their ranges.
-pub(super) fn copy_args(args: Args<'_>, text: &mut Vec<u8>, ranges: &mut Vec<skerry_resp::request::ArgRange>) {
+pub(super) fn copy_args(
+    args: Args<'_>,
+    text: &mut Vec<u8>,
+    ranges: &mut Vec<skerry_resp::request::ArgRange>,
+) {
     for arg in args.iter() {
         let start = text.len() as u32;
         text.extend_from_slice(arg);

@@ -58,7 +58,8 @@ impl Node {
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
         let mut out = Vec::new();
-        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
+        let job =
+            self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
                 let to = ReplyTo::Gather { id };
@@ -126,7 +127,13 @@ impl Node {
     }
 
     /// Opens a gathering of `n_parts` and the client's slot for it.
-    pub(super) fn open_gather(&mut self, client: &mut Client, args: Args<'_>, merge: Merge, n_parts: usize) -> u32 {
+    pub(super) fn open_gather(
+        &mut self,
+        client: &mut Client,
+        args: Args<'_>,
+        merge: Merge,
+        n_parts: usize,
+    ) -> u32 {
         let id = self.next_gather;
         self.next_gather = self.next_gather.wrapping_add(1);
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
@@ -136,7 +143,8 @@ impl Node {
         client.n_gathers += 1;
         let parts = vec![None; self.n_shards()];
         let proto = client.proto;
-        let gather = Gather { client: client.id, sequence, merge, proto, text, ranges, parts, n_left: n_parts };
+        let gather =
+            Gather { client: client.id, sequence, merge, proto, text, ranges, parts, n_left: n_parts };
         self.gathers.insert(id, gather);
         id
     }
@@ -184,7 +192,8 @@ impl Node {
         let caller = Caller { client: client.id, db: client.db };
         let proto = part_proto(merge, client.proto);
         let mut out = Vec::new();
-        let job = self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
+        let job =
+            self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         if let Some(job) = job {
             self.start_job(client, job, caller, proto);
             return;

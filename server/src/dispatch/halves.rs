@@ -54,13 +54,19 @@ impl Half {
 
 impl Node {
     /// Starts a command in halves; `None` if it has other owners than this worker and one peer, or if an own key is held.
-    pub(super) fn start_halves(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>) -> Option<Step> {
+    pub(super) fn start_halves(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        args: Args<'_>,
+    ) -> Option<Step> {
         let step = step_of(row);
         if !(args.len() - 1).is_multiple_of(step) {
             return None;
         }
         let mut ranges = std::mem::take(&mut self.half_ranges);
-        let (mut hashes, mut held) = (std::mem::take(&mut self.half_hashes), Vec::with_capacity(args.len() / step));
+        let (mut hashes, mut held) =
+            (std::mem::take(&mut self.half_hashes), Vec::with_capacity(args.len() / step));
         let peer = self.share_out(args, step, &mut ranges, &mut hashes, &mut held);
         let started = peer.and_then(|peer| {
             if !self.may_lend(client, row, hashes.iter().copied()) {
@@ -166,7 +172,20 @@ impl Node {
             since = self.shard.begin_write_watch();
         }
         let shard_trips = self.shard_trips;
-        Half { client: client.id, sequence, db: client.db, proto: client.proto, row, text, ranges, mode, own, lent: Vec::new(), since, shard_trips }
+        Half {
+            client: client.id,
+            sequence,
+            db: client.db,
+            proto: client.proto,
+            row,
+            text,
+            ranges,
+            mode,
+            own,
+            lent: Vec::new(),
+            since,
+            shard_trips,
+        }
     }
 
     /// The peer has run its half: run the own one, merge, answer.
@@ -225,7 +244,9 @@ impl Node {
     /// Whether no own key of a read has changed or gone away since it began.
     fn is_unchanged(&self, half: &Half) -> bool {
         let is_here = self.holds.is_idle() || self.holds.admits(HoldMode::Shared, half.own.iter().copied());
-        is_here && self.shard_trips == half.shard_trips && self.shard.is_unwritten_since(half.since, &half.own)
+        is_here
+            && self.shard_trips == half.shard_trips
+            && self.shard.is_unwritten_since(half.since, &half.own)
     }
 
     /// The own keys go free.
@@ -256,7 +277,13 @@ impl Node {
             }
         }
         self.running = half.row.id;
-        self.shard_into(handler, Caller { client: half.client, db: half.db }, half.proto, ours, args.with_ranges(&ranges));
+        self.shard_into(
+            handler,
+            Caller { client: half.client, db: half.db },
+            half.proto,
+            ours,
+            args.with_ranges(&ranges),
+        );
         self.half_ranges = ranges;
     }
 

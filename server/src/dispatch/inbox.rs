@@ -16,7 +16,7 @@ use crate::client::ClientId;
 use crate::command::{Caller, Ctx, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, ReplyTo, HoldMode, LendId, Message, Reader, RequestHead, Round, read_ranges};
+use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
 use crate::shard::ShardId;
 
 /// What a client of another worker has in line here.
@@ -215,7 +215,13 @@ impl Node {
                 outbox.cancel_reply(mark, head.reply_to);
                 let caller = Caller { client: head.client, db: head.db };
                 let proto = head.proto;
-                self.jobs.push_back(super::RunningJob { job, to: head.reply_to, origin: from, caller, proto });
+                self.jobs.push_back(super::RunningJob {
+                    job,
+                    to: head.reply_to,
+                    origin: from,
+                    caller,
+                    proto,
+                });
             }
         }
         // The handler cannot have written to this outbox: it knows no peers.

@@ -114,7 +114,12 @@ impl Node {
     }
 
     /// Whether the order of the client's requests lets a lend start.
-    pub(super) fn may_lend(&self, client: &Client, row: &Row, mut hashes: impl ExactSizeIterator<Item = u64>) -> bool {
+    pub(super) fn may_lend(
+        &self,
+        client: &Client,
+        row: &Row,
+        mut hashes: impl ExactSizeIterator<Item = u64>,
+    ) -> bool {
         if self.is_strict && !client.pending.is_empty() {
             return false;
         }
@@ -368,19 +373,18 @@ impl Node {
     }
 
     fn take_home(&mut self, keys: &[Box<[u8]>], loans: &[(u32, DbIndex)], returned: Vec<Entry>) {
-        let mut returned: Vec<(u32, DbIndex, Option<Entry>)> =
-            loans.iter().zip(returned).map(|((index, db), entry)| (*index, *db, Some(entry))).collect();
+        // In the order of the keys and, for one key, of the databases: so `grant` and `collect_guests` walk.
+        let mut returned = loans.iter().zip(returned).peekable();
         for (index, name) in keys.iter().enumerate() {
             let key = Key { bytes: name, hash: self.server.hash_key(name) };
             for db in 0..self.shard.n_databases() {
                 let db = DbIndex(db as u16);
-                let entry = returned
-                    .iter_mut()
-                    .find(|(i, d, _)| *i as usize == index && *d == db)
-                    .and_then(|(_, _, entry)| entry.take());
+                let entry =
+                    returned.next_if(|((i, d), _)| *i as usize == index && *d == db).map(|(_, entry)| entry);
                 self.shard.keyspace(db).take_home(&key, entry);
             }
         }
+        debug_assert!(returned.next().is_none(), "a loan came home out of order");
     }
 
     // ---- the coordinator's side ----

@@ -33,9 +33,11 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
-use crate::command::{AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler};
-use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
+use crate::command::{
+    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler,
+};
 use crate::command_stats::CommandStats;
+use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -286,7 +288,7 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
-        self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len as u64, ..Limits::default() };
+        self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
     }
 
     /// New bytes from a client. What can run, runs.
@@ -372,7 +374,13 @@ impl Node {
     }
 
     /// Runs complete requests of `input` from `at` on; the position after the last one that has run.
-    fn run_input(&mut self, client: &mut Box<Client>, input: &[u8], mut at: usize, mut admit: Admit) -> usize {
+    fn run_input(
+        &mut self,
+        client: &mut Box<Client>,
+        input: &[u8],
+        mut at: usize,
+        mut admit: Admit,
+    ) -> usize {
         let mut n_run = 0;
         loop {
             if client.closing != Closing::No {
@@ -392,7 +400,8 @@ impl Node {
             let is_only_one = admit == Admit::First;
             let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges);
             n_run += wave.len();
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
+            let outcome =
+                catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
             let stopped_at = outcome.unwrap_or_else(|panic| {
                 self.bury_panic(client, &*panic);
                 None
@@ -433,7 +442,7 @@ impl Node {
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
         let (limits, size) = match client.is_authenticated || self.config.requirepass.is_empty() {
-            true => (self.limits.clone(), if admit == Admit::First { 1 } else { WAVE }),
+            true => (self.limits, if admit == Admit::First { 1 } else { WAVE }),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
         };
@@ -571,13 +580,22 @@ impl Node {
 
     /// Kind of handler times number of owners: every case of routing.
     #[inline]
-    fn route(&mut self, client: &mut Box<Client>, row: &'static Row, item: &Item, args: Args<'_>, admit: Admit) -> Step {
+    fn route(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        item: &Item,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
         if client.is_exec_rebinding {
             client.parked = Parked::Order;
             return Step::Parked;
         }
         match row.command.handler {
-            Handler::Conn(_) | Handler::Flow(Flow::Reset) if client.n_lends > 0 && is_exec(client.lend_command) => {
+            Handler::Conn(_) | Handler::Flow(Flow::Reset)
+                if client.n_lends > 0 && is_exec(client.lend_command) =>
+            {
                 // A transaction in flight may hold commands that change the connection, too.
                 client.parked = Parked::Order;
                 Step::Parked
@@ -593,17 +611,21 @@ impl Node {
                         node.run_shard(client, handler, args);
                     })
                 }
-                KeyShape::None => self.route_single(client, row, self.id, args, admit, |node, client, args| {
-                    node.run_shard(client, handler, args);
-                }),
+                KeyShape::None => {
+                    self.route_single(client, row, self.id, args, admit, |node, client, args| {
+                        node.run_shard(client, handler, args);
+                    })
+                }
                 KeyShape::Many if self.n_shards() == 1 => {
                     self.run_shard(client, handler, args);
                     Step::Done
                 }
                 KeyShape::Many => match self.single_owner(row, args) {
-                    Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
-                        node.run_shard(client, handler, args);
-                    }),
+                    Some(shard) => {
+                        self.route_single(client, row, shard, args, admit, |node, client, args| {
+                            node.run_shard(client, handler, args);
+                        })
+                    }
                     None => self.start_lend(client, row, args),
                 },
             },
@@ -675,7 +697,7 @@ impl Node {
                 return false;
             }
         }
-        !(self.is_strict && !client.pending.is_empty())
+        !self.is_strict || client.pending.is_empty()
     }
 
     /// Whether the holds of this shard let the request run now.
@@ -722,7 +744,13 @@ impl Node {
     }
 
     /// Puts a request into the owner's outbox.
-    fn send_request(&mut self, client: &mut Client, row: &'static Row, shard: ShardId, args: Args<'_>) -> Step {
+    fn send_request(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        shard: ShardId,
+        args: Args<'_>,
+    ) -> Step {
         if !self.take_credit(client.id, shard) {
             client.parked = Parked::Credit;
             return Step::Parked;
@@ -855,7 +883,12 @@ impl Node {
         }
     }
 
-    fn conn_into(&mut self, client: &mut Client, out: &mut Vec<u8>, run: impl FnOnce(&mut Conn<'_>) -> Outcome) {
+    fn conn_into(
+        &mut self,
+        client: &mut Client,
+        out: &mut Vec<u8>,
+        run: impl FnOnce(&mut Conn<'_>) -> Outcome,
+    ) {
         let start = out.len();
         let proto = client.proto;
         let mut conn = Conn {
@@ -1007,7 +1040,9 @@ impl Node {
                 let out = if is_direct { &mut client.out } else { &mut client.held };
                 self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
                 if !is_direct {
-                    client.pending.push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
+                    client
+                        .pending
+                        .push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
                 }
                 return Step::Done;
             }
@@ -1025,13 +1060,23 @@ impl Node {
     }
 
     /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.
-    fn any_at_owner(&mut self, handler: AnyHandler, caller: Caller, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+    fn any_at_owner(
+        &mut self,
+        handler: AnyHandler,
+        caller: Caller,
+        proto: Proto,
+        out: &mut Vec<u8>,
+        args: Args<'_>,
+    ) {
         if args.len() < 2 {
             // The handler tells the error.
             self.any_into(Ok(None), handler, caller, proto, out, args);
             return;
         }
-        let key = Key { bytes: args.get(1), hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))) };
+        let key = Key {
+            bytes: args.get(1),
+            hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))),
+        };
         match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
             Ok(None) => self.any_into(Ok(None), handler, caller, proto, out, args),
             Ok(Some((handle, expire_at_ms))) => {

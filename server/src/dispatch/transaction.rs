@@ -88,7 +88,13 @@ impl Node {
     }
 
     /// WATCH: a part on every owner of a key.
-    fn run_watch(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>, admit: Admit) -> Step {
+    fn run_watch(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
         let mut mask = 0u64;
         for key in args.from(1) {
             mask |= 1 << self.server.shard_of(key).0;
@@ -138,7 +144,8 @@ impl Node {
         }
         let server = self.server.clone();
         let own = self.id;
-        let own_keys = || args.from(1).filter(|key| server.shard_of(key) == own).map(|key| server.hash_key(key));
+        let own_keys =
+            || args.from(1).filter(|key| server.shard_of(key) == own).map(|key| server.hash_key(key));
         if self.holds.admits(HoldMode::Shared, own_keys()) {
             return None;
         }
@@ -157,7 +164,13 @@ impl Node {
         }
     }
 
-    fn run_exec(&mut self, client: &mut Box<Client>, row: &'static Row, args: Args<'_>, admit: Admit) -> Step {
+    fn run_exec(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
         let Some(multi) = client.multi.as_ref() else {
             self.refuse(client, CommandError::text("ERR EXEC without MULTI"));
             return Step::Done;
@@ -188,9 +201,11 @@ impl Node {
         keys.dedup();
         let is_local = !is_whole && keys.iter().all(|key| self.server.shard_of(key) == self.id);
         if is_local {
-            let may_go = self.may_go(client, row, 1 << self.id.0) && client.n_unanswered_writes == 0
+            let may_go = self.may_go(client, row, 1 << self.id.0)
+                && client.n_unanswered_writes == 0
                 && client.n_gathers == 0;
-            let admits = admit == Admit::First || self.holds.admits(HoldMode::Exclusive, keys.iter().map(|key| self.server.hash_key(key)));
+            let admits = admit == Admit::First
+                || self.holds.admits(HoldMode::Exclusive, keys.iter().map(|key| self.server.hash_key(key)));
             if may_go && admits {
                 drop(keys);
                 self.exec_here(client, *multi);
@@ -198,7 +213,11 @@ impl Node {
             }
             if may_go {
                 let server = &self.server;
-                self.holds.wait(Who::Request(client.id), HoldMode::Exclusive, keys.iter().map(|key| server.hash_key(key)));
+                self.holds.wait(
+                    Who::Request(client.id),
+                    HoldMode::Exclusive,
+                    keys.iter().map(|key| server.hash_key(key)),
+                );
             }
             client.parked = if may_go { Parked::Hold } else { Parked::Order };
             drop(keys);
@@ -330,10 +349,14 @@ impl Node {
         match queued.command.handler {
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
-                self.with_keys_here(row, args, others, |node| node.any_at_owner(handler, caller, proto, out, args));
+                self.with_keys_here(row, args, others, |node| {
+                    node.any_at_owner(handler, caller, proto, out, args)
+                });
             }
             Handler::Shard(handler) => {
-                self.with_keys_here(row, args, others, |node| node.shard_into(handler, caller, proto, out, args));
+                self.with_keys_here(row, args, others, |node| {
+                    node.shard_into(handler, caller, proto, out, args)
+                });
             }
             Handler::Cursor(handler) => {
                 let shard = crate::commands::generic::shard_of_cursor(args, self.n_shards());
@@ -360,7 +383,8 @@ impl Node {
             }
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
             Handler::Flow(_) | Handler::Container | Handler::Words => {
-                Reply::new(out, proto).error(format!("ERR '{}' cannot run in a transaction", row.command.name));
+                Reply::new(out, proto)
+                    .error(format!("ERR '{}' cannot run in a transaction", row.command.name));
             }
         }
     }

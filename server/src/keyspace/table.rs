@@ -107,7 +107,8 @@ impl<E: TableEntry> Table<E> {
 
     /// Bytes of directory and segments, without the entries and without this struct.
     pub fn memory_bytes(&self) -> usize {
-        self.segment_bytes + if self.directory.spilled() { self.directory.capacity() * size_of::<DirWord>() } else { 0 }
+        self.segment_bytes
+            + if self.directory.spilled() { self.directory.capacity() * size_of::<DirWord>() } else { 0 }
     }
 
     #[inline(always)]

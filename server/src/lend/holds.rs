@@ -212,12 +212,7 @@ impl Holds {
     }
 
     /// A lend gives `keys` back. Those set free are appended to `freed`.
-    pub fn release(
-        &mut self,
-        mode: HoldMode,
-        keys: impl Iterator<Item = u64>,
-        freed: &mut Vec<Freed>,
-    ) {
+    pub fn release(&mut self, mode: HoldMode, keys: impl Iterator<Item = u64>, freed: &mut Vec<Freed>) {
         if mode == HoldMode::Whole {
             self.whole = None;
         } else {

@@ -13,10 +13,10 @@ use super::Limits;
 use super::element::{Element, Encoded};
 use super::node::NodeLimit;
 pub use super::packed::End;
-use crate::keyspace::table::prefetch;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
 use super::quicklist::{self, Quicklist};
+use crate::keyspace::table::prefetch;
 
 #[derive(Clone)]
 pub struct List(Repr);
