@@ -1,12 +1,12 @@
 //! Start and stop: reads the machine, builds the mesh, starts one worker per core, waits for a signal.
 
 use std::fs;
+use std::hash::BuildHasher;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -67,8 +67,8 @@ pub fn run(startup: Startup) -> Result<(), String> {
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
-    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
-    let seed = entropy ^ (u64::from(pid) << 40);
+    // The system's randomness: who knows the seed can write keys that collide.
+    let seed = std::collections::hash_map::RandomState::new().hash_one((pid, unix_ms()));
     let port = config.port;
     let unixsocket = String::from_utf8_lossy(&config.unixsocket).into_owned();
     let config_file = config_file.map(|path| path.display().to_string());

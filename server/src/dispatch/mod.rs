@@ -54,6 +54,8 @@ use loans::{Ask, Lend};
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 const WAVE: usize = 8;
+/// The same for collections: their values lie several levels of pointers deep, and each level is waited for once a wave.
+const DEEP_WAVE: usize = 16;
 /// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
 const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
@@ -441,7 +443,7 @@ impl Node {
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
     ) -> WaveEnd {
-        let (limits, size) = match client.is_authenticated || self.config.requirepass.is_empty() {
+        let (limits, mut size) = match client.is_authenticated || self.config.requirepass.is_empty() {
             true => (self.limits, if admit == Admit::First { 1 } else { WAVE }),
             // One at a time: the limits change when AUTH has run.
             false => (Limits::unauthenticated(), 1),
@@ -465,6 +467,9 @@ impl Node {
             let text = if is_inline { client.parser.inline_text() } else { input };
             let args = Args::new(text, &ranges[first_range..]);
             let (row, hash, shard) = self.look_up(args);
+            if size == WAVE && row.is_ok_and(|row| row.is_collection) {
+                size = DEEP_WAVE;
+            }
             wave.push(Item { start: next, end, first_range, argc, row, hash, shard, is_inline });
             next = end;
             if is_inline {

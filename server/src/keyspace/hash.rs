@@ -5,29 +5,40 @@
 //! It is another hash than the one that names a key's shard, so that a shard's keys use the whole range.
 //! Cost: about 2 ns for 16 bytes.
 
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 
 /// The seeds made so far, which live as long as the process. Read at start only.
-static SEEDS: Mutex<Vec<(u64, &'static SharedSeed)>> = Mutex::new(Vec::new());
+static SEEDS: Mutex<Vec<(u64, &'static Seeds)>> = Mutex::new(Vec::new());
 
 /// The seed of every table of a process. Copied freely.
 #[derive(Clone, Copy, Debug)]
-pub struct HashSeed(&'static SharedSeed);
+pub struct HashSeed(&'static Seeds);
+
+#[derive(Debug)]
+struct Seeds {
+    /// What the first bytes of a key are combined with. As secret as the other one: a key that equals it hashes to 0, so with a
+    /// known one (0, say) such keys, and as many that collide with them, could be written down by hand.
+    start: u64,
+    shared: SharedSeed,
+}
 
 impl HashSeed {
     /// A seed that depends on `seed` alone: for tests and simulations, which must be repeatable.
     pub fn from_u64(seed: u64) -> HashSeed {
         let mut seeds = SEEDS.lock().unwrap_or_else(PoisonError::into_inner);
         match seeds.iter().find(|(known, _)| *known == seed) {
-            Some((_, shared)) => HashSeed(shared),
+            Some((_, made)) => HashSeed(made),
             None => {
-                let shared = Box::leak(Box::new(SharedSeed::from_u64(seed)));
-                seeds.push((seed, shared));
-                HashSeed(shared)
+                let mut start = DefaultHasher::new();
+                (seed, "start").hash(&mut start);
+                let made = Seeds { start: start.finish(), shared: SharedSeed::from_u64(seed) };
+                let made: &'static Seeds = Box::leak(Box::new(made));
+                seeds.push((seed, made));
+                HashSeed(made)
             }
         }
     }
@@ -42,7 +53,7 @@ impl HashSeed {
     /// The hash of `key`; never 0 (which the empty key would have), so that 0 can stand for "no key".
     #[inline(always)]
     pub fn hash_key(self, key: &[u8]) -> u64 {
-        let mut hasher = FoldHasher::with_seed(0, self.0);
+        let mut hasher = FoldHasher::with_seed(self.0.start, &self.0.shared);
         hasher.write(key);
         hasher.finish().max(1)
     }
@@ -51,6 +62,21 @@ impl HashSeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keys that begin with zero bytes (or are empty) once all had the hash 0.
+    #[test]
+    fn zero_bytes_do_not_collide() {
+        let seed = HashSeed::from_u64(5);
+        let mut hashes: Vec<u64> = (0..200u8)
+            .flat_map(|i| [vec![0, i], vec![0; usize::from(i)], [&[0; 8][..], &[i; 8]].concat()])
+            .map(|key| seed.hash_key(&key))
+            .collect();
+        let n = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        // [0, 0] and the zeros of length 2, and all-zero keys of length 16, are the same keys.
+        assert!(hashes.len() >= n - 3, "{} of {n}", hashes.len());
+    }
 
     #[test]
     fn seeds_differ_and_repeat() {

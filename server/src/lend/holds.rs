@@ -157,6 +157,7 @@ impl Holds {
         may_wait: bool,
         keys: impl Iterator<Item = u64> + Clone,
     ) -> Admission {
+        let keys = unique(keys).into_iter();
         if self.admits(mode, keys.clone()) && (mode != HoldMode::Whole || self.is_empty()) {
             if mode == HoldMode::Whole {
                 self.whole = Some(who);
@@ -217,7 +218,7 @@ impl Holds {
             self.whole = None;
         } else {
             let mut touched = Vec::new();
-            for key in keys {
+            for key in unique(keys) {
                 let Some(hold) = self.keys.get_mut(&key) else {
                     debug_assert!(false, "a key is given back that nobody holds");
                     continue;
@@ -343,12 +344,17 @@ impl Holds {
     }
 }
 
+/// Each hash once: two names of one hash are one to hold, and one to give back.
+fn unique(keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut keys: Vec<u64> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
 impl Waiter {
     fn new(who: Who, mode: HoldMode, keys: impl Iterator<Item = u64>) -> Self {
-        let mut keys: Vec<u64> = keys.collect();
-        keys.sort_unstable();
-        keys.dedup();
-        Self { who, mode, keys }
+        Self { who, mode, keys: unique(keys) }
     }
 }
 
@@ -379,6 +385,16 @@ mod tests {
         freed.clear();
         holds.release(HoldMode::Exclusive, [A, B].into_iter(), &mut freed);
         assert!(freed.is_empty() && holds.is_idle());
+    }
+
+    /// Two names of one hash in one lend (an exclusive hold was given back twice).
+    #[test]
+    fn a_hash_is_held_once() {
+        let mut holds = Holds::default();
+        assert_eq!(holds.ask(lend(1), HoldMode::Exclusive, false, [A, A, B].into_iter()), Admission::Granted);
+        let mut freed = Vec::new();
+        holds.release(HoldMode::Exclusive, [A, A, B].into_iter(), &mut freed);
+        assert!(holds.is_idle() && holds.admits_viewer());
     }
 
     #[test]
