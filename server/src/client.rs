@@ -97,6 +97,8 @@ pub enum Parked {
     Order,
     /// Room toward a peer.
     Credit,
+    /// Answers to what it has asked of other shards: they may be big.
+    Room,
     /// A key that is held by a lend.
     Hold,
     /// CLIENT PAUSE.
@@ -155,6 +157,8 @@ pub struct Client {
     /// Replies that wait for an earlier one.
     pub held: Vec<u8>,
     pub pending: VecDeque<Slot>,
+    /// Running average of the bytes of answers from other shards.
+    answer_bytes: usize,
     /// Sequence number of `pending[0]`.
     pub front: u32,
     /// Unanswered writes on other shards, all by `write_command` (`None`: by several), to the shards in `write_mask`.
@@ -215,6 +219,7 @@ impl Client {
             out_at: 0,
             held: Vec::new(),
             pending: VecDeque::new(),
+            answer_bytes: MAX_ANSWERS_UNDER_WAY / FIRST_PENDING,
             front: 0,
             n_unanswered_writes: 0,
             write_command: None,
@@ -229,6 +234,11 @@ impl Client {
             is_dirty: false,
             soft_limit_since_ms: 0,
         }
+    }
+
+    /// How many requests it may have unanswered elsewhere: their replies together stay bounded.
+    pub fn max_pending(&self) -> usize {
+        (MAX_ANSWERS_UNDER_WAY / self.answer_bytes.max(1)).clamp(MIN_PENDING, MAX_PENDING)
     }
 
     /// Whether its next request waits for something.
@@ -273,6 +283,7 @@ impl Client {
             }
             Slot::Ready { .. } => panic!("a slot is answered twice"),
         };
+        self.answer_bytes = (self.answer_bytes * 7 + reply.len()) / 8;
         let reply = if is_muted { &[][..] } else { reply };
         if index == 0 {
             self.out.extend_from_slice(reply);
@@ -316,6 +327,13 @@ impl Client {
             + self.multi.as_ref().map_or(0, |m| m.bytes)
     }
 }
+
+/// Bytes of replies that one client may have under way from other shards, as far as their size is foreseeable.
+const MAX_ANSWERS_UNDER_WAY: usize = 4 << 20;
+/// Bounds of the number of requests that this makes, and its value before any answer has come.
+const MIN_PENDING: usize = 4;
+const MAX_PENDING: usize = 4096;
+const FIRST_PENDING: usize = 64;
 
 /// A buffer bigger than this is given back when it empties.
 pub const KEPT_BUFFER: usize = 64 << 10;

@@ -139,6 +139,20 @@ fn a_slow_client_is_served() {
     }
 }
 
+/// Deadlines near the end of time on several shards: their sum went beyond an i64 in INFO (found by fuzzing).
+#[test]
+fn deadlines_near_the_end_of_time_add_up() {
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    for n in 0..20 {
+        let set = conn.call(&["SET", &format!("k{n}"), "v", "PXAT", "9223372036854775807"]);
+        assert!(!matches!(set, Reply::Error(_)), "{set:?}");
+    }
+    let Reply::Bulk(info) = conn.call(&["INFO", "keyspace"]) else { panic!("INFO is text") };
+    let info = String::from_utf8_lossy(&info);
+    assert!(info.contains("keys=20,expires=20"), "{info}");
+}
+
 /// A client that says all it has to say and closes its half at once (`printf ... | nc`) still hears every reply, wherever its
 /// keys live, and is then closed, though the poll tells of input and end as one event.
 #[test]

@@ -133,7 +133,7 @@ impl Facts<'_> {
     }
 
     fn sum_at(&self, at: usize) -> i64 {
-        self.parts.iter().map(|part| part[at]).sum()
+        self.parts.iter().map(|part| part[at]).fold(0, i64::saturating_add)
     }
 
     fn max(&self, part: Part) -> i64 {

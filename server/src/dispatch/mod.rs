@@ -60,6 +60,8 @@ const DEEP_WAVE: usize = 16;
 const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 256;
+/// Output that one client may make before it is written and its limit is looked at.
+const MAX_OUTPUT_PER_TURN: usize = 1 << 20;
 /// Unanswered requests from one shard to one peer.
 pub const CREDIT: i32 = 4096;
 /// An outbox that holds more takes no further requests (replies always fit: they were reserved by the peer's credit).
@@ -384,11 +386,12 @@ impl Node {
         mut admit: Admit,
     ) -> usize {
         let mut n_run = 0;
+        let unsent = client.unsent();
         loop {
             if client.closing != Closing::No {
                 return input.len();
             }
-            if n_run >= MAX_REQUESTS_PER_TURN {
+            if n_run >= MAX_REQUESTS_PER_TURN || client.unsent() > unsent + MAX_OUTPUT_PER_TURN {
                 if !client.is_queued && at < input.len() {
                     client.is_queued = true;
                     self.runnable.push_back(client.id);
@@ -756,6 +759,10 @@ impl Node {
         shard: ShardId,
         args: Args<'_>,
     ) -> Step {
+        if client.pending.len() >= client.max_pending() {
+            client.parked = Parked::Room;
+            return Step::Parked;
+        }
         if !self.take_credit(client.id, shard) {
             client.parked = Parked::Credit;
             return Step::Parked;
@@ -1244,7 +1251,8 @@ impl Node {
             client.is_dirty = true;
             self.dirty.push(id);
         }
-        if client.parked == Parked::Order {
+        let has_room = client.parked == Parked::Room && client.pending.len() <= client.max_pending() / 2;
+        if client.parked == Parked::Order || has_room {
             client.parked = Parked::No;
             if !client.is_queued {
                 client.is_queued = true;
