@@ -152,6 +152,35 @@ impl Purging {
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
+/// Blocks of this size are watched one by one: `Purging` looks ten times a second, and gigabytes of them are freed in between.
+const LARGE_BYTES: usize = 64 * KIB;
+/// So much of freed large blocks keeps its pages, for buffers and values that come and go.
+const KEPT_LARGE_BYTES: usize = 64 * MIB;
+/// Freed large blocks that have kept their pages and, as far as is known, are not in use again.
+static KEPT_LARGE: AtomicUsize = AtomicUsize::new(0);
+
+#[cold]
+fn note_large(size: usize) {
+    // Never fails: the closure always returns a value.
+    let _ = KEPT_LARGE.fetch_update(Relaxed, Relaxed, |kept| Some(kept.saturating_sub(size)));
+}
+
+/// Gives the pages of a large block that is about to be freed back to the system, if enough of that kind is kept already.
+/// # Safety
+/// The block is allocated, has `size` bytes, and nobody reads it again.
+#[cold]
+unsafe fn give_back_large(block: *mut u8, size: usize) {
+    const PAGE: usize = 4096;
+    if KEPT_LARGE.fetch_add(size, Relaxed) + size <= KEPT_LARGE_BYTES {
+        return;
+    }
+    note_large(size);
+    let start = block.align_offset(PAGE);
+    let len = (size - start) / PAGE * PAGE;
+    // SAFETY: whole pages inside the block, whose bytes nobody reads again. If the system refuses, they just stay.
+    unsafe { libc::madvise(block.add(start).cast(), len, libc::MADV_DONTNEED) };
+}
+
 /// The size of the block that serves `size` bytes at an alignment of 8: mimalloc's size classes, four to a doubling.
 #[inline]
 pub const fn good_size(size: usize) -> usize {
@@ -212,6 +241,9 @@ unsafe fn allocate(layout: Layout, contents: Contents) -> *mut u8 {
         if !block.is_null() {
             count(block_bytes(block, layout), 1);
         }
+        if layout.size() >= LARGE_BYTES {
+            note_large(layout.size());
+        }
         block
     }
 }
@@ -261,6 +293,9 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: the caller gives back a block of ours, with its layout.
         unsafe {
             count(-block_bytes(block, layout), 0);
+            if layout.size() >= LARGE_BYTES {
+                give_back_large(block, layout.size());
+            }
             mi_free(block.cast());
         }
     }
@@ -332,6 +367,22 @@ mod tests {
         assert_eq!([1000, 900, 800, 100, 950].map(|mib| delay_at(mib * MIB)), [-1, -1, 0, 0, -1]);
         assert_eq!(delay_at(500 * MIB), 0);
         assert!((0..1000).any(|_| delay_at(500 * MIB) == -1));
+    }
+
+    /// The pages of a huge block are gone as soon as it is freed, not only when the next tick sees that much was freed.
+    #[test]
+    fn a_huge_block_gives_its_pages_back() {
+        let resident = || crate::process::resident_bytes() as usize;
+        let layout = Layout::from_size_align(512 * MIB, 8).expect("small");
+        let before = resident();
+        // SAFETY: written and freed with the layout it was allocated with.
+        unsafe {
+            let block = Counting.alloc(layout);
+            block.write_bytes(7, layout.size());
+            assert!(resident() > before + 400 * MIB);
+            Counting.dealloc(block, layout);
+        }
+        assert!(resident() < before + 200 * MIB, "{} MiB stay", (resident() - before) / MIB);
     }
 
     /// What comes and goes leaves the sum where it was; many threads share the cells and the spare one.

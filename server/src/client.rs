@@ -246,6 +246,11 @@ impl Client {
         self.parked != Parked::No
     }
 
+    /// What it has sent that has not run: input, and what a transaction has queued.
+    pub fn waiting_input_bytes(&self) -> usize {
+        self.query.len() + self.multi.as_ref().map_or(0, |multi| multi.bytes)
+    }
+
     /// Bytes of output not yet written.
     pub fn unsent(&self) -> usize {
         self.out.len() - self.out_at + self.held.len()

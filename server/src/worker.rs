@@ -316,7 +316,7 @@ impl Worker {
         WorkerStats::add(bytes_in, n as u64);
         self.node.feed(id, &self.buffer[..n]);
         if let Some(client) = self.node.clients.get_mut(id)
-            && client.query.len() > limit
+            && client.waiting_input_bytes() > limit
         {
             crate::log::warning(&format!(
                 "Closing client that reached max query buffer length: id={} addr={}",
@@ -641,6 +641,7 @@ impl Worker {
 
     fn each_second(&mut self) {
         self.node.each_second();
+        self.close_deaf();
         let timeout_ms = i64::from(self.node.config.timeout) * 1000;
         if timeout_ms > 0 {
             let now_ms = self.node.now_ms;
@@ -655,6 +656,23 @@ impl Worker {
                 crate::log::verbose("Closing idle client");
                 self.close(id);
             }
+        }
+    }
+
+    /// Closes clients that have been over their soft output limit for too long: those that nothing is written to any more.
+    fn close_deaf(&mut self) {
+        let (config, now_ms) = (self.node.config.clone(), self.node.now_ms);
+        if config.client_output_buffer_limit.normal.soft_bytes == 0 {
+            return;
+        }
+        let over = self
+            .node
+            .clients
+            .iter_mut()
+            .filter_map(|client| over_output_limit(client, &config, now_ms).then_some(client.id));
+        for id in over.collect::<Vec<_>>() {
+            crate::log::warning("A client is closed for overcoming of output buffer limits.");
+            self.close(id);
         }
     }
 

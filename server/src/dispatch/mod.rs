@@ -60,8 +60,9 @@ const DEEP_WAVE: usize = 16;
 const VALUE_WAVES: usize = 4;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 256;
-/// Output that one client may make before it is written and its limit is looked at.
-const MAX_OUTPUT_PER_TURN: usize = 1 << 20;
+/// Output of one client after which it waits for others and for its socket: each reply of a turn can have 512 MB, and the output
+/// limit is looked at when they are written.
+const MAX_OUTPUT_PER_TURN_BYTES: usize = 1 << 20;
 /// Unanswered requests from one shard to one peer.
 pub const CREDIT: i32 = 4096;
 /// An outbox that holds more takes no further requests (replies always fit: they were reserved by the peer's credit).
@@ -386,12 +387,13 @@ impl Node {
         mut admit: Admit,
     ) -> usize {
         let mut n_run = 0;
-        let unsent = client.unsent();
+        let unsent_before = client.unsent();
         loop {
             if client.closing != Closing::No {
                 return input.len();
             }
-            if n_run >= MAX_REQUESTS_PER_TURN || client.unsent() > unsent + MAX_OUTPUT_PER_TURN {
+            let output = client.unsent().saturating_sub(unsent_before);
+            if n_run >= MAX_REQUESTS_PER_TURN || output > MAX_OUTPUT_PER_TURN_BYTES {
                 if !client.is_queued && at < input.len() {
                     client.is_queued = true;
                     self.runnable.push_back(client.id);
