@@ -10,7 +10,7 @@ use super::gate::copy_args;
 use super::{Admit, INTERNAL_ERROR, Node, Step};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
-use crate::command::{Caller, Conn, Ctx, Merge, ShardHandler};
+use crate::command::{Caller, Conn, Merge, ShardHandler};
 use crate::commands::Row;
 use crate::error::{CommandError, Outcome};
 use crate::lend::holds::Who;
@@ -158,17 +158,7 @@ impl Node {
         out: &mut Vec<u8>,
         args: Args<'_>,
     ) -> Option<Box<dyn crate::command::Job>> {
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(out, proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, caller, out, proto);
         // Caught here: the client is not at hand, and the other parts are on their way.
         let outcome = catch_unwind(AssertUnwindSafe(|| handler(&mut ctx, args)));
         let job = ctx.job.take();

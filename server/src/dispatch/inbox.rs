@@ -13,7 +13,7 @@ use super::gather::part_proto;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
-use crate::command::{Caller, Ctx, Flow, Handler};
+use crate::command::{Caller, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
 use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
@@ -256,17 +256,7 @@ impl Node {
         };
         debug_assert!(row.shape != KeyShape::Many || self.single_owner(row, args) == Some(self.id));
         let start = out.len();
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(out, proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, caller, out, proto);
         let outcome = handler(&mut ctx, args);
         let job = ctx.job.take();
         if let Err(error) = outcome {

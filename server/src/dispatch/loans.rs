@@ -23,7 +23,7 @@ use super::inbox::{LaneAsk, LaneItem};
 use super::{INTERNAL_ERROR, Node, Step};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
-use crate::command::{Caller, Ctx, Handler, ShardHandler};
+use crate::command::{Caller, Handler, ShardHandler};
 use crate::commands::Row;
 use crate::keyspace::{Entry, Key};
 use crate::lend::holds::Admission;
@@ -742,32 +742,12 @@ impl Node {
         args: Args<'_>,
     ) {
         let start = out.len();
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(out, proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, caller, out, proto);
         let outcome = handler(&mut ctx, args);
         if let Some(mut job) = ctx.job.take() {
             // Inside a transaction a long command runs through.
             out.truncate(start);
-            ctx = Ctx {
-                shard: &mut self.shard,
-                clients: &mut self.clients,
-                server: &self.server,
-                config: &self.config,
-                limits: &self.type_limits,
-                caller,
-                now_ms: self.now_ms,
-                reply: Reply::new(out, proto),
-                job: None,
-            };
+            ctx = ctx!(self, caller, out, proto);
             while !job.slice(&mut ctx) {}
             return;
         }

@@ -15,6 +15,23 @@
 //! for its client's unanswered writes by *another* command on other shards; while a lend is in flight, only the same command goes
 //! on (a writing one only if its keys are others). With `pipeline-order strict` every request waits for all earlier ones elsewhere.
 
+/// What a handler is given: the node's parts, borrowed one by one (so that its clients' buffers may be lent as well).
+macro_rules! ctx {
+    ($node:expr, $caller:expr, $out:expr, $proto:expr) => {
+        $crate::command::Ctx {
+            shard: &mut $node.shard,
+            clients: &mut $node.clients,
+            server: &$node.server,
+            config: &$node.config,
+            limits: &$node.type_limits,
+            caller: $caller,
+            now_ms: $node.now_ms,
+            reply: skerry_resp::reply::Reply::new($out, $proto),
+            job: None,
+        }
+    };
+}
+
 mod gate;
 mod gather;
 mod halves;
@@ -34,7 +51,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{
-    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Ctx, Flow, Handler, Job, ShardHandler,
+    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, ShardHandler,
 };
 use crate::command_stats::CommandStats;
 use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
@@ -855,17 +872,7 @@ impl Node {
         let proto = client.proto;
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(out, proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, caller, out, proto);
         let outcome = handler(&mut ctx, args);
         if let Some(job) = ctx.job.take() {
             out.truncate(start);
@@ -1113,17 +1120,7 @@ impl Node {
         args: Args<'_>,
     ) {
         let start = out.len();
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(out, proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, caller, out, proto);
         if let Err(error) = handler(&mut ctx, set, args) {
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
@@ -1193,17 +1190,7 @@ impl Node {
         }
         let mut out = std::mem::take(&mut self.scratch);
         out.clear();
-        let mut ctx = Ctx {
-            shard: &mut self.shard,
-            clients: &mut self.clients,
-            server: &self.server,
-            config: &self.config,
-            limits: &self.type_limits,
-            caller: running.caller,
-            now_ms: self.now_ms,
-            reply: Reply::new(&mut out, running.proto),
-            job: None,
-        };
+        let mut ctx = ctx!(self, running.caller, &mut out, running.proto);
         match catch_unwind(AssertUnwindSafe(|| running.job.slice(&mut ctx))) {
             Ok(true) => self.deliver(running.origin, running.to, &out),
             Ok(false) => self.jobs.push_back(running),
