@@ -6,7 +6,7 @@
 //! | AnyOrder | the order of the elements (SMEMBERS, KEYS, ...) |
 //! | Pairs | the order of field-value pairs |
 //! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
-//! | Shape | the size that MEMORY USAGE tells: both a positive number, or both null |
+//! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
 //! | Scan | cursors and pages: a whole iteration is compared as a set |
 //! | RandomKey, RandomMember, RandomField | the pick: same number of picks, each of them a member |
 //! | Pop | the pick; afterwards both are brought to the same remaining set |
@@ -50,7 +50,11 @@ impl Compare {
             Compare::Pairs => unordered(ours, 2) == unordered(theirs, 2),
             Compare::Seconds => near(ours, theirs, 1),
             Compare::Milliseconds => near(ours, theirs, 1000),
-            Compare::Shape => matches!((ours, theirs), (Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0),
+            Compare::Shape => match (ours, theirs) {
+                (Reply::Int(ours), Reply::Int(theirs)) => *ours > 0 && *theirs > 0,
+                (Reply::NullBulk | Reply::Null, Reply::Int(theirs)) => *theirs > 0,
+                _ => false,
+            },
             Compare::Exec => match (ours, theirs) {
                 (Reply::Array(a), Reply::Array(b)) if a.len() == b.len() && a.len() == queued.len() => {
                     a.iter().zip(b).zip(queued).all(|((a, b), compare)| compare.same(a, b, &[]))
