@@ -22,6 +22,8 @@ type Argv = Vec<Vec<u8>>;
 
 const LAST_SHOWN: usize = 30;
 const STEPS_PER_CONNECTION: usize = 200;
+/// An ordinary run repeats itself: a change is judged by what it changed, not by chance. Long runs choose their own.
+const DEFAULT_SEED: u64 = 19182;
 const LONGEST_EXTENSION_S: u64 = 120;
 const DICTIONARY: &[&str] = &[
     "0",
@@ -76,7 +78,7 @@ const ERRORS_ONLY: &[&str] = &["readonly", "readwrite", "asking", "cluster", "co
 #[test]
 fn commands_and_bytes() {
     let seconds = setting("SKERRY_FUZZ_SECONDS", 10);
-    let seed = setting("SKERRY_FUZZ_SEED", u64::from(std::process::id()));
+    let seed = setting("SKERRY_FUZZ_SEED", DEFAULT_SEED);
     println!("seed {seed}");
     let mut successes: BTreeMap<String, usize> = BTreeMap::new();
     let mut rows = BTreeSet::new();
