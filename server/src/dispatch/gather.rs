@@ -196,7 +196,7 @@ impl Node {
     /// A part has come in.
     pub(super) fn take_part(&mut self, id: u32, shard: ShardId, reply: &[u8]) {
         if let Some(done) = self.note_part_of(id, shard, reply) {
-            self.finish_gather(done, None);
+            self.finish_gather(done);
         }
     }
 
@@ -213,7 +213,7 @@ impl Node {
         if gather.n_left == 0 { self.gathers.remove(&id) } else { None }
     }
 
-    fn finish_gather(&mut self, gather: Gather, _alone: Option<()>) {
+    fn finish_gather(&mut self, gather: Gather) {
         let Some(mut client) = self.clients.take(gather.client) else { return };
         let parts: Vec<&[u8]> = gather.parts.iter().flatten().map(Vec::as_slice).collect();
         let mut merged = Vec::new();

@@ -752,9 +752,7 @@ impl Node {
             return;
         }
         if let Err(error) = outcome {
-            out.truncate(start);
-            Reply::new(out, proto).error(error.wire());
-            self.note_failure(&error);
+            self.fail_into(out, start, proto, &error);
         }
     }
 

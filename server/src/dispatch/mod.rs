@@ -880,9 +880,7 @@ impl Node {
             return;
         }
         if let Err(error) = outcome {
-            out.truncate(start);
-            Reply::new(out, proto).error(error.wire());
-            self.note_failure(&error);
+            self.fail_into(out, start, proto, &error);
         }
         if !is_direct {
             let len = client.held.len() - start;
@@ -920,9 +918,7 @@ impl Node {
             reply: Reply::new(out, proto),
         };
         if let Err(error) = run(&mut conn) {
-            out.truncate(start);
-            Reply::new(out, proto).error(error.wire());
-            self.note_failure(&error);
+            self.fail_into(out, start, proto, &error);
         }
     }
 
@@ -1015,6 +1011,13 @@ impl Node {
         // Behind what earlier requests are still owed.
         self.reply_here(client, |reply| reply.error(INTERNAL_ERROR));
         client.closing = Closing::AfterReplies;
+    }
+
+    /// Puts an error in the place of whatever a handler has written since `start`.
+    fn fail_into(&self, out: &mut Vec<u8>, start: usize, proto: Proto, error: &CommandError) {
+        out.truncate(start);
+        Reply::new(out, proto).error(error.wire());
+        self.note_failure(error);
     }
 
     /// Counts an error of the command that is running.
@@ -1122,9 +1125,7 @@ impl Node {
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
         if let Err(error) = handler(&mut ctx, set, args) {
-            out.truncate(start);
-            Reply::new(out, proto).error(error.wire());
-            self.note_failure(&error);
+            self.fail_into(out, start, proto, &error);
         }
     }
 
