@@ -10,7 +10,7 @@
 use crate::error::CommandError;
 use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
 use crate::shard::{DbIndex, EventClass, Shard};
-use crate::types::{Element, Hash, List, Set};
+use crate::types::{Element, Hash, List, Set, Zset};
 use skerry_resp::reply::Reply;
 
 /// Keys that are fetched from memory together.
@@ -73,7 +73,7 @@ pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
         View::Int(value) => Ok(Text::Int(value)),
         View::Str(bytes) => Ok(Text::Bytes(bytes)),
         View::Shared(bytes) => Ok(Text::Bytes(bytes)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => {
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
             Err(CommandError::WrongType)
         }
     }
@@ -180,6 +180,7 @@ impl Shard {
     typed!(List, read_list, list_mut, list_or_new);
     typed!(Set, read_set, set_mut, set_or_new);
     typed!(Hash, read_hash, hash_mut, hash_or_new);
+    typed!(Zset, read_zset, zset_mut, zset_or_new);
 
     /// The living sets of `keys`, in their order, for reading; counts hits and misses.
     pub fn read_sets(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<&Set>>, CommandError> {

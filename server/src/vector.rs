@@ -180,6 +180,7 @@ pub fn handle_of(
             | View::List(_)
             | View::Set(_)
             | View::Hash(_)
+            | View::Zset(_)
             | View::Lent => Err(CommandError::WrongType),
         },
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::entry::Alias;
 use super::table::prefetch;
-use crate::types::{Hash, List, Set};
+use crate::types::{Hash, List, Set, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
@@ -19,6 +19,7 @@ pub enum Object {
     List(Box<List>),
     Set(Box<Set>),
     Hash(Box<Hash>),
+    Zset(Box<Zset>),
     Vector(Box<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
@@ -38,6 +39,7 @@ impl Object {
             Object::List(list) => list.free_slice(budget),
             Object::Set(set) => set.free_slice(budget),
             Object::Hash(hash) => hash.free_slice(budget),
+            Object::Zset(zset) => zset.free_slice(budget),
             Object::Vector(vector) => vector.free_slice(budget),
             Object::Alias(_) => true,
         }
@@ -50,9 +52,11 @@ impl Object {
             Object::List(list) if wave == 0 => prefetch_box(list),
             Object::Set(set) if wave == 0 => prefetch_box(set),
             Object::Hash(hash) if wave == 0 => prefetch_box(hash),
+            Object::Zset(zset) if wave == 0 => prefetch_box(zset),
             Object::List(list) => list.prefetch(wave - 1),
             Object::Set(set) => set.prefetch(wave - 1),
             Object::Hash(hash) => hash.prefetch(wave - 1),
+            Object::Zset(zset) => zset.prefetch(wave - 1),
             Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => {}
         }
     }
@@ -64,6 +68,7 @@ impl Object {
             Object::List(list) => size_of::<List>() + list.memory_bytes(),
             Object::Set(set) => size_of::<Set>() + set.memory_bytes(),
             Object::Hash(hash) => size_of::<Hash>() + hash.memory_bytes(),
+            Object::Zset(zset) => size_of::<Zset>() + zset.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -75,6 +80,7 @@ impl Object {
             Object::List(list) => View::List(list),
             Object::Set(set) => View::Set(set),
             Object::Hash(hash) => View::Hash(hash),
+            Object::Zset(zset) => View::Zset(zset),
             Object::Vector(vector) => View::Vector(vector),
             Object::Alias(alias) => alias.target().view(),
         }
@@ -98,6 +104,7 @@ pub enum View<'a> {
     List(&'a List),
     Set(&'a Set),
     Hash(&'a Hash),
+    Zset(&'a Zset),
     Vector(&'a VectorValue),
     /// The value is away: another shard works on it.
     Lent,
