@@ -6,6 +6,7 @@
 //! and is not Redis's.
 
 use sha1_smol::Sha1;
+use skerry_resp::number::format_17g;
 use skerry_vectorset::epoch::Guard;
 
 use crate::keyspace::{EntryRef, View};
@@ -78,7 +79,7 @@ impl Digest {
                 for (member, score) in zset.iter() {
                     let mut pair = Digest::default();
                     pair.mix(text(&member, &mut digits));
-                    pair.mix(seventeen_digits(score).as_bytes());
+                    pair.mix(format_17g(score).as_bytes());
                     self.xor(&pair.0);
                 }
             }
@@ -112,51 +113,6 @@ impl Digest {
     }
 }
 
-/// C's `%.17g`, which is what Redis mixes in for a score.
-fn seventeen_digits(score: f64) -> String {
-    const DIGITS: i32 = 17;
-    if score.is_infinite() {
-        return if score > 0.0 { "inf".into() } else { "-inf".into() };
-    }
-    let scientific = format!("{score:.*e}", DIGITS as usize - 1);
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
-    if (-4..DIGITS).contains(&exponent) {
-        trimmed(&format!("{score:.*}", (DIGITS - 1 - exponent) as usize))
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
-    }
-}
-
 fn text<'a>(element: &'a Element<'a>, digits: &'a mut itoa::Buffer) -> &'a [u8] {
     element.as_bytes(digits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seventeen_digits;
-
-    #[test]
-    fn scores_are_printed_as_c_prints_them() {
-        let cases = [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1.0, "1"),
-            (0.1, "0.10000000000000001"),
-            (1e17, "1e+17"),
-            (12_345_678_901_234_567.0, "12345678901234568"),
-            (1e-5, "1.0000000000000001e-05"),
-            (0.0001, "0.0001"),
-            (f64::NEG_INFINITY, "-inf"),
-            (1.5e300, "1.5000000000000001e+300"),
-        ];
-        for (score, text) in cases {
-            assert_eq!(seventeen_digits(score), text);
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! change exactly where Redis 8.2.3 changes them (`OBJECT ENCODING` is observable); a changing call is given the
 //! `Limits` in force.
 
+pub mod aggregate;
 pub mod algebra;
 pub mod element;
 pub mod hash;

@@ -110,6 +110,10 @@ impl Zset {
         self.len() == 0
     }
 
+    pub fn is_packed(&self) -> bool {
+        matches!(self.0, Repr::Packed(_))
+    }
+
     /// The name OBJECT ENCODING answers.
     pub fn encoding(&self) -> &'static str {
         match &self.0 {
