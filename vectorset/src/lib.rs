@@ -33,6 +33,7 @@ mod distance;
 pub mod epoch;
 mod error;
 mod exact;
+mod filter;
 mod graph;
 mod hnsw;
 mod members;
@@ -47,6 +48,7 @@ mod writer;
 
 pub use distance::kernel_name;
 pub use error::Error;
+pub use filter::{Attribute, Filter, FilterError};
 pub use scratch::SearchScratch;
 pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
 pub use writer::{Added, Remains, Writer};
