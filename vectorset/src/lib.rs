@@ -8,7 +8,7 @@
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
 //!   |  names: name -> NodeId     members: dense list of ids     entry point    |
-//!   |  per NodeId:   Node (64 B) | level-0 links (2M x u32) | row (dim x f32)   |
+//!   |  per NodeId:   Node | level-0 links (2M x u32) | row (f32) | code         |
 //!   +--------------------------------------------------------------------------+
 //!        |  what was unlinked waits in limbo until every reader's epoch has passed
 //!        v
