@@ -35,6 +35,7 @@ mod error;
 mod exact;
 mod graph;
 mod hnsw;
+mod links;
 mod members;
 mod names;
 mod pool;
@@ -42,6 +43,7 @@ mod scratch;
 mod set;
 mod shared;
 mod slab;
+mod sync;
 mod vectors;
 mod writer;
 
