@@ -4,6 +4,7 @@
 //! ```text
 //!   Writer (one, the owner shard)            readers (every worker)
 //!   add, remove, set_attribute, collect      participant.pin() -> Guard -> search, vector, links, ...
+//!   commit                                <- begin_insertion, step: what `add` costs, but for microseconds
 //!        |                                                |
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
@@ -35,6 +36,7 @@ mod error;
 mod exact;
 mod graph;
 mod hnsw;
+mod insertion;
 mod links;
 mod members;
 mod names;
@@ -49,6 +51,7 @@ mod writer;
 
 pub use distance::kernel_name;
 pub use error::Error;
+pub use insertion::{Insertion, Planned};
 pub use scratch::SearchScratch;
 pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
 pub use writer::{Added, Remains, Writer};

@@ -6,6 +6,7 @@
 
 use crate::distance::Block;
 use crate::graph::NodeId;
+use crate::hnsw::{Plan, Selection};
 use crate::pool::{Candidate, HeapPool, SortedPool};
 
 /// Buffers of a search; reusable for any set.
@@ -14,6 +15,8 @@ pub struct SearchScratch {
     /// The normalised query.
     pub(crate) query: Vec<Block>,
     pub(crate) walk: Walk,
+    pub(crate) plan: Plan,
+    pub(crate) selection: Selection,
 }
 
 impl SearchScratch {

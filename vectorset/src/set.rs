@@ -247,7 +247,7 @@ impl VectorSet {
     ) -> Result<Hits<'a>, Error> {
         guard.assert_guards(&self.domain);
         let changes = self.changes.load(Ordering::Acquire);
-        let SearchScratch { query: normalised, walk } = scratch;
+        let SearchScratch { query: normalised, walk, .. } = scratch;
         let query = match query {
             Query::Element(name) => {
                 self.index.rows.row(self.find(name, guard).ok_or(Error::ElementNotFound)?)

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 use super::Index;
 use crate::distance::Block;
-use crate::graph::NodeId;
+use crate::graph::{Graph, NodeId};
 use crate::pool::Candidate;
 
 /// How much nearer the chosen neighbor must be. The paper has 1; a little more (as Vamana has it) keeps more
@@ -29,9 +29,10 @@ const DUPLICATE_DISTANCE: f32 = 1e-6;
 /// farthest link.
 const MAX_WEIGHED: usize = 256;
 
-/// Candidates considered per place, the nearest first: those beyond are the least useful, and `ef` may be a
+/// Candidates considered per place, the nearest first: those beyond are the least useful (3 and 6 differ by
+/// 0.0004 of recall at EF 80 and by a sixth of the load's time on 20,000 x 384), and `ef` may be a
 /// million.
-const CANDIDATES_PER_PLACE: usize = 16;
+const CANDIDATES_PER_PLACE: usize = 4;
 
 /// Buffers of the selection.
 #[derive(Default)]
@@ -63,6 +64,13 @@ impl Selection {
         self.chosen.clear();
         self.occluded.clear();
         self.duplicates.clear();
+    }
+
+    /// The neighbors of a node, in the selection's buffer.
+    pub(super) fn look_around(&mut self, graph: &Graph, id: NodeId, level: usize) -> &[NodeId] {
+        self.around.clear();
+        self.around.extend(graph.neighbors(id, level));
+        &self.around
     }
 }
 
@@ -115,8 +123,7 @@ impl Index {
             self.graph.link(neighbor.id, node, level);
             return true;
         }
-        let newcomer =
-            Newcomer { row: self.rows.row(node), distance: neighbor.distance, id: Some(node) };
+        let newcomer = Newcomer { row: self.rows.row(node), distance: neighbor.distance, id: Some(node) };
         let Some(victim) = self.choose_victim(newcomer, neighbor.id, level, selection) else { return false };
         self.graph.unlink(neighbor.id, victim, level);
         self.graph.link(neighbor.id, node, level);
@@ -164,13 +171,7 @@ impl Index {
 
     /// Sorts the neighbors of `base` into chosen, occluded and duplicates, as far as the newcomer tells;
     /// true if the newcomer itself is occluded or a duplicate.
-    fn weigh(
-        &self,
-        newcomer: Newcomer<'_>,
-        base: NodeId,
-        level: usize,
-        selection: &mut Selection,
-    ) -> bool {
+    fn weigh(&self, newcomer: Newcomer<'_>, base: NodeId, level: usize, selection: &mut Selection) -> bool {
         selection.clear();
         let Selection { chosen, occluded, duplicates, around, weighed } = selection;
         around.clear();
