@@ -10,14 +10,12 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::distance::Block;
 use crate::epoch::{Guard, Hold};
 use crate::error::Error;
 use crate::graph::MAX_LEVEL;
-use crate::hnsw::Plan;
+use crate::hnsw::{Plan, Probe, Progress};
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
-use crate::vectors::normalize;
 
 /// A plan that is being made.
 pub struct Insertion {
@@ -27,7 +25,7 @@ pub struct Insertion {
 
 /// A plan that is made, with the vector it is for.
 pub struct Planned {
-    pub(crate) row: Vec<Block>,
+    pub(crate) probe: Probe,
     pub(crate) l2: f64,
     pub(crate) level: usize,
     pub(crate) plan: Plan,
@@ -50,12 +48,13 @@ impl VectorSet {
     ) -> Result<Insertion, Error> {
         guard.assert_guards(&self.domain);
         self.check_dim(vector)?;
-        let mut row = Vec::new();
-        let l2 = normalize(vector, &mut row)?;
+        let mut probe = Probe::default();
+        let l2 = self.index.prepare(vector, &mut probe)?;
+        self.index.measure_structure(&mut probe);
         let mut plan = Plan::default();
         plan.begin(ef.clamp(1, self.len().max(1)));
         let planned = Planned {
-            row,
+            probe,
             l2,
             level: level_of(random, self.params.m),
             plan,
@@ -68,16 +67,16 @@ impl VectorSet {
 }
 
 impl Insertion {
-    /// Goes on for about `budget` distances; true when the plan is ready.
+    /// Goes on for about `budget` distances.
     ///
     /// # Panics
     /// If `set` is not the one it began with.
-    pub fn step(&mut self, set: &VectorSet, budget: usize, guard: &Guard) -> bool {
+    pub fn step(&mut self, set: &VectorSet, budget: usize, guard: &Guard) -> Progress {
         guard.assert_guards(&set.domain);
         self.planned.hold.assert_guards(&set.domain);
         assert!(self.planned.is_for(set), "a plan goes on with another set");
-        let Insertion { planned: Planned { row, level, plan, .. }, scratch } = self;
-        set.index.step_plan(plan, row, *level, &mut scratch.walk, &mut scratch.selection, budget)
+        let Insertion { planned: Planned { probe, level, plan, .. }, scratch } = self;
+        set.index.step_plan(plan, probe, *level, &mut scratch.walk, &mut scratch.selection, budget)
     }
 
     /// The plan, and the buffers for the next one.

@@ -29,7 +29,9 @@
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
 //! Navigable Small World graphs" (2016), and the Redis 8.2 vector set pages.
 
+mod admission;
 pub mod check;
+mod codes;
 mod distance;
 pub mod epoch;
 mod error;
@@ -40,8 +42,11 @@ mod insertion;
 mod links;
 mod members;
 mod names;
+mod params;
 mod pool;
+mod rotation;
 mod scratch;
+mod search;
 mod set;
 mod shared;
 mod slab;
@@ -49,9 +54,14 @@ mod sync;
 mod vectors;
 mod writer;
 
+pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
+pub use graph::NodeId;
+pub use hnsw::Progress;
 pub use insertion::{Insertion, Planned};
+pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};
 pub use scratch::SearchScratch;
-pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
+pub use search::{Search, SearchOptions, Way};
+pub use set::{Hit, Hits, Query, RawVector, VectorSet};
 pub use writer::{Added, Remains, Writer};

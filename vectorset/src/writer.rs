@@ -10,17 +10,15 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::distance::Block;
 use crate::epoch::Limbo;
 use crate::error::Error;
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
-use crate::hnsw::{Index, Plan};
+use crate::hnsw::{Index, Plan, Probe};
 use crate::insertion::{Planned, level_of};
 use crate::names::{NamesWriter, RetiredTables};
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
 use crate::shared::Unlinked;
-use crate::vectors::normalize;
 
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
@@ -57,7 +55,8 @@ pub struct Writer {
 
 /// A node to be inserted.
 struct Arrival<'a> {
-    row: &'a [Block],
+    /// Prepared from its vector, measuring what the graph is built by.
+    probe: &'a Probe,
     l2: f64,
     level: usize,
     ef: usize,
@@ -116,13 +115,15 @@ impl Writer {
         ef: usize,
         scratch: &mut SearchScratch,
     ) -> Result<Added, Error> {
-        self.set.check_dim(vector)?;
-        let mut row = std::mem::take(&mut scratch.query);
-        let added = normalize(vector, &mut row).and_then(|l2| {
+        let set = self.set.clone();
+        set.check_dim(vector)?;
+        let mut probe = std::mem::take(&mut scratch.probe);
+        let added = set.index.prepare(vector, &mut probe).and_then(|l2| {
+            set.index.measure_structure(&mut probe);
             let level = self.draw_level();
-            self.insert(name, Arrival { row: &row, l2, level, ef, plan: None }, attribute, scratch)
+            self.insert(name, Arrival { probe: &probe, l2, level, ef, plan: None }, attribute, scratch)
         });
-        scratch.query = row;
+        scratch.probe = probe;
         added
     }
 
@@ -144,9 +145,9 @@ impl Writer {
         let n_recent = n_since.min(self.recent.len() as u64) as usize;
         // If a good part of the set is newer than the plan, little of it is right.
         let is_outdated = n_since > MAX_RECENT as u64 && n_since * 4 > self.set.len() as u64;
-        let Planned { row, l2, level, plan, .. } = planned;
+        let Planned { probe, l2, level, plan, .. } = planned;
         let plan = (!is_outdated).then_some((plan, n_recent));
-        self.insert(name, Arrival { row, l2: *l2, level: *level, ef, plan }, attribute, scratch)
+        self.insert(name, Arrival { probe, l2: *l2, level: *level, ef, plan }, attribute, scratch)
     }
 
     fn insert(
@@ -164,7 +165,7 @@ impl Writer {
             None => kept.map(|text| &**text),
         };
         let id = self.take_id().ok_or(Error::Full)?;
-        set.index.rows.write(id, arrival.row);
+        set.index.write(id, arrival.probe);
         set.index.graph.create(id, arrival.level, name, attribute, arrival.l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
@@ -205,7 +206,7 @@ impl Writer {
         });
         if !is_linked {
             plan.begin(arrival.ef.clamp(1, set.len().max(1)));
-            index.step_plan(plan, arrival.row, arrival.level, walk, selection, usize::MAX);
+            index.step_plan(plan, arrival.probe, arrival.level, walk, selection, usize::MAX);
             let is_linked = index.commit_plan(id, plan, iter::empty(), selection);
             assert!(is_linked, "nothing has changed since the plan");
         }
@@ -348,7 +349,7 @@ impl Writer {
         }
         // SAFETY: no id of the chunk is in use or in limbo, so no reader can know one, and all its nodes were
         // destroyed.
-        let bytes = unsafe { self.set.index.rows.release(chunk) + self.set.index.graph.release(chunk) };
+        let bytes = unsafe { self.set.index.release(chunk) };
         self.count_bytes(-(bytes as isize));
     }
 

@@ -9,13 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use skerry_vectorset::epoch::Domain;
-use skerry_vectorset::{Added, Insertion, Params, Planned, Query, SearchScratch, VectorSet, check};
+use skerry_vectorset::{Added, Insertion, Params, Planned, Progress, Query, SearchScratch, VectorSet, check};
 use vectors::Random;
 
 const DIM: usize = 16;
 
 fn params(m: u32, seed: u64) -> Params {
-    Params { dim: DIM as u32, m, seed }
+    Params::new(DIM as u32, m, seed)
 }
 
 /// Content after a history of commits whose plans are up to many changes old is what the commits said, and
@@ -46,7 +46,7 @@ fn late_commits_leave_a_sound_graph_and_the_right_content() {
                 4..7 if !begun.is_empty() => {
                     let at = random.below(begun.len());
                     let budget = 1 + random.below(400);
-                    if begun[at].2.step(&set, budget, &reader.pin()) {
+                    if begun[at].2.step(&set, budget, &reader.pin()) == Progress::Done {
                         let (name, vector, plan) = begun.swap_remove(at);
                         made.push((name, vector, plan.finish().0));
                     }
@@ -91,7 +91,7 @@ fn a_set_of_late_commits_has_the_recall_of_others() {
     let (base, queries) = vectors::text384();
     let recall_of = |n_late: usize| {
         let domain = Domain::new(1);
-        let params = Params { dim: base[0].len() as u32, m: 16, seed: 3 };
+        let params = Params::new(base[0].len() as u32, 16, 3);
         let (set, mut writer) = VectorSet::create(params, domain.clone());
         let reader = domain.register().expect("a place");
         let (mut scratch, mut random) = (SearchScratch::new(), Random(9));
@@ -103,7 +103,7 @@ fn a_set_of_late_commits_has_the_recall_of_others() {
             let guard = reader.pin();
             let plan = set.begin_insertion(row, 200, random.next(), Box::default(), &guard);
             let mut plan = plan.expect("valid");
-            while !plan.step(&set, 500, &guard) {}
+            while plan.step(&set, 500, &guard) == Progress::Unfinished {}
             waiting.push_back((i, plan.finish().0));
             if waiting.len() > n_late {
                 commit(waiting.pop_front().expect("not empty"), &mut scratch);
@@ -155,7 +155,7 @@ fn planners_and_searchers_run_beside_the_writer() {
                     };
                     let mut plan = began;
                     // A slice a pin: between them only the hold keeps what the plan knows.
-                    while !plan.step(set, 200, &reader.pin()) {}
+                    while plan.step(set, 200, &reader.pin()) == Progress::Unfinished {}
                     let (planned, back) = plan.finish();
                     scratch = back;
                     let name = format!("e{}", random.below(N_NAMES));

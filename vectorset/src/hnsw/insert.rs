@@ -2,8 +2,8 @@
 //! links, at the writer, and searches nothing.
 //!
 //! ```text
-//!   Descend ─► for each level from the top down: Search ─► Select ─► Weigh, a neighbor at a time ─► Ready
-//!              candidates       the chosen neighbors        for a full one: which link it gives up
+//!   Descend ─► for each level from the top down:  Enter, Walk ─► Select  ─► Weigh, a neighbor at a time  ─► Ready
+//!                                               candidates     the chosen  which link a full one gives up
 //! ```
 //!
 //! A choice names the neighbor's version at the time it was made. At the commit a neighbor that has room is
@@ -11,10 +11,10 @@
 //! made anew. Nodes that were committed since the plan began are not among its candidates; the writer adds
 //! the last of them. Invariant: who keeps a plan keeps the epoch it began in, so its ids name what they named.
 
-use super::Index;
 use super::neighbors::{Newcomer, Selection};
 use super::search::MAX_TIES;
-use crate::distance::Block;
+use super::{Index, Probe, Progress};
+use crate::admission::All;
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -33,7 +33,10 @@ pub(crate) struct Plan {
 enum Stage {
     #[default]
     Descend,
-    Search {
+    Enter {
+        level: usize,
+    },
+    Walk {
         level: usize,
     },
     Select {
@@ -79,37 +82,41 @@ impl Plan {
 }
 
 impl Index {
-    /// Goes on with a plan for a node of `level` with this row, for about `budget` distances; true when it is
-    /// ready. `walk` is the same from call to call.
+    /// Goes on with a plan for a node of `level` that `probe` was prepared from, for about `budget` distances.
+    /// `walk` is the same from call to call.
     pub(crate) fn step_plan(
         &self,
         plan: &mut Plan,
-        row: &[Block],
+        probe: &Probe,
         level: usize,
         walk: &mut Walk,
         selection: &mut Selection,
         budget: usize,
-    ) -> bool {
+    ) -> Progress {
         let mut left = budget;
-        while plan.stage != Stage::Ready && left > 0 {
-            let cost = self.step_stage(plan, row, level, walk, selection);
+        while plan.stage != Stage::Ready {
+            if left == 0 {
+                return Progress::Unfinished;
+            }
+            let cost = self.step_stage(plan, probe, level, walk, selection, left);
             left = left.saturating_sub(cost.max(1));
         }
-        plan.stage == Stage::Ready
+        Progress::Done
     }
 
-    /// One stage, or one neighbor; about how many distances it cost.
+    /// One stage, or one neighbor, or `left` distances of a walk; about how many distances it cost.
     fn step_stage(
         &self,
         plan: &mut Plan,
-        row: &[Block],
+        probe: &Probe,
         level: usize,
         walk: &mut Walk,
         selection: &mut Selection,
+        left: usize,
     ) -> usize {
         match plan.stage {
             Stage::Descend => {
-                let Some(top) = self.descend(row, level, walk) else {
+                let Some(top) = self.descend(probe, level, walk) else {
                     plan.stage = Stage::Ready;
                     return 1;
                 };
@@ -117,13 +124,21 @@ impl Index {
                 if plan.layers.len() < plan.n_layers {
                     plan.layers.resize_with(plan.n_layers, Vec::new);
                 }
-                plan.stage = Stage::Search { level: plan.n_layers - 1 };
+                plan.stage = Stage::Enter { level: plan.n_layers - 1 };
                 self.graph.m() * 4
             }
-            Stage::Search { level } => {
-                self.search_layer(row, plan.ef, MAX_TIES, level, walk);
-                plan.stage = Stage::Select { level };
-                plan.ef.saturating_mul(self.graph.m())
+            Stage::Enter { level } => {
+                self.begin_layer(plan.ef, MAX_TIES, level, walk);
+                plan.stage = Stage::Walk { level };
+                1
+            }
+            Stage::Walk { level } => {
+                let mut rest = left;
+                if self.walk_layer(probe, &All, &mut rest, walk) == Progress::Done {
+                    self.finish_layer(walk);
+                    plan.stage = Stage::Select { level };
+                }
+                left - rest
             }
             Stage::Select { level } => {
                 let m_max = self.graph.m_max(level);
@@ -135,7 +150,7 @@ impl Index {
                 plan.stage = Stage::Weigh { level, at: 0 };
                 m_max * m_max
             }
-            Stage::Weigh { level, at } => self.step_weigh(plan, row, level, at, selection),
+            Stage::Weigh { level, at } => self.step_weigh(plan, probe, level, at, selection),
             Stage::Ready => 0,
         }
     }
@@ -143,14 +158,14 @@ impl Index {
     fn step_weigh(
         &self,
         plan: &mut Plan,
-        row: &[Block],
+        probe: &Probe,
         level: usize,
         at: usize,
         selection: &mut Selection,
     ) -> usize {
         let Some(link) = plan.layers[level].get_mut(at) else {
             plan.stage = match level.checked_sub(1) {
-                Some(level) => Stage::Search { level },
+                Some(level) => Stage::Enter { level },
                 None => Stage::Ready,
             };
             return 1;
@@ -163,7 +178,7 @@ impl Index {
         if self.graph.degree(neighbor.id, level) < m_max {
             return 1;
         }
-        let newcomer = Newcomer { row, distance: neighbor.distance, id: None };
+        let newcomer = Newcomer { probe, distance: neighbor.distance, id: None };
         link.choice = match self.choose_victim(newcomer, neighbor.id, level, selection) {
             Some(victim) => Choice::GiveUp(victim),
             None => Choice::Refuse,
@@ -227,7 +242,8 @@ impl Index {
             if other == id || self.is_gone(other, level) {
                 continue;
             }
-            let distance = self.distance_between(id, other);
+            self.probe_stored(id, &mut selection.probe);
+            let distance = self.distance(&selection.probe, other);
             if (has_room || distance < farthest)
                 && self.graph.degree(id, level) < self.graph.m_max(level)
                 && !layer.iter().any(|link| link.neighbor.id == other)

@@ -10,8 +10,7 @@
 
 use std::cmp::Reverse;
 
-use super::Index;
-use crate::distance::Block;
+use super::{Index, Probe};
 use crate::graph::{Graph, NodeId};
 use crate::pool::Candidate;
 
@@ -23,6 +22,9 @@ const ALPHA: f32 = 1.2;
 
 /// Two rows nearer than this count as the same vector (rounding of 1 - dot).
 const DUPLICATE_DISTANCE: f32 = 1e-6;
+
+/// Codes estimate: two rows that they show nearer than this may be the same.
+const SUSPECT_DISTANCE: f32 = 0.005;
 
 /// Chosen neighbors that a candidate is held against, the nearest first. It bounds the cost of a large M:
 /// without it the number of distances is quadratic in M. A full list longer than this just gives up its
@@ -42,6 +44,10 @@ pub(crate) struct Selection {
     duplicates: Vec<Candidate>,
     around: Vec<NodeId>,
     weighed: Vec<Weighed>,
+    /// Measures from the node that is being weighed.
+    pub(super) probe: Probe,
+    /// Measures from a stored node that is to be linked.
+    newcomer: Probe,
 }
 
 /// A neighbor of a full node, and how far the newcomer is from it.
@@ -51,10 +57,11 @@ struct Weighed {
     to_newcomer: f32,
 }
 
-/// The new node of a full one: its row, its distance, and its id once it has one.
+/// The new node of a full one: its probe, its distance, and its id once it has one.
 #[derive(Clone, Copy)]
 pub(super) struct Newcomer<'a> {
-    pub(super) row: &'a [Block],
+    /// Measures from it.
+    pub(super) probe: &'a Probe,
     pub(super) distance: f32,
     pub(super) id: Option<NodeId>,
 }
@@ -97,10 +104,10 @@ impl Index {
 
     /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
     fn sort_in(&self, candidate: Candidate, selection: &mut Selection) {
-        let row = self.rows.row(candidate.id);
+        self.probe_stored(candidate.id, &mut selection.probe);
         for neighbor in selection.chosen.iter().take(MAX_WEIGHED) {
-            let between = self.distance(row, neighbor.id);
-            if between <= DUPLICATE_DISTANCE {
+            let between = self.distance(&selection.probe, neighbor.id);
+            if between <= SUSPECT_DISTANCE && self.are_equal(candidate.id, neighbor.id) {
                 return selection.duplicates.push(candidate);
             }
             if between * ALPHA < candidate.distance {
@@ -123,8 +130,12 @@ impl Index {
             self.graph.link(neighbor.id, node, level);
             return true;
         }
-        let newcomer = Newcomer { row: self.rows.row(node), distance: neighbor.distance, id: Some(node) };
-        let Some(victim) = self.choose_victim(newcomer, neighbor.id, level, selection) else { return false };
+        let mut probe = std::mem::take(&mut selection.newcomer);
+        self.probe_stored(node, &mut probe);
+        let newcomer = Newcomer { probe: &probe, distance: neighbor.distance, id: Some(node) };
+        let victim = self.choose_victim(newcomer, neighbor.id, level, selection);
+        selection.newcomer = probe;
+        let Some(victim) = victim else { return false };
         self.graph.unlink(neighbor.id, victim, level);
         self.graph.link(neighbor.id, node, level);
         true
@@ -173,20 +184,20 @@ impl Index {
     /// true if the newcomer itself is occluded or a duplicate.
     fn weigh(&self, newcomer: Newcomer<'_>, base: NodeId, level: usize, selection: &mut Selection) -> bool {
         selection.clear();
-        let Selection { chosen, occluded, duplicates, around, weighed } = selection;
+        let Selection { chosen, occluded, duplicates, around, weighed, probe, .. } = selection;
         around.clear();
         around.extend(self.graph.neighbors(base, level));
         weighed.clear();
-        let base_row = self.rows.row(base);
+        self.probe_stored(base, probe);
         for four in around.chunks(4) {
-            self.distances(base_row, four, |id, distance| {
+            self.distances(probe, four, |id, distance| {
                 weighed.push(Weighed { neighbor: Candidate { distance, id }, to_newcomer: f32::MAX });
             });
         }
         if weighed.len() <= MAX_WEIGHED {
             let mut at = 0;
             for four in around.chunks(4) {
-                self.distances(newcomer.row, four, |_, distance| {
+                self.distances(newcomer.probe, four, |_, distance| {
                     weighed[at].to_newcomer = distance;
                     at += 1;
                 });
@@ -199,13 +210,14 @@ impl Index {
             let is_nearer = neighbor.distance <= newcomer.distance;
             if at > 0 && self.are_duplicates(&weighed[at - 1], &weighed[at]) {
                 duplicates.push(neighbor);
-            } else if !is_nearer && to_newcomer <= DUPLICATE_DISTANCE {
+            } else if !is_nearer && self.is_newcomers_equal(newcomer, &weighed[at]) {
                 duplicates.push(neighbor);
             } else if !is_nearer && to_newcomer * ALPHA < neighbor.distance {
                 occluded.push(neighbor);
             } else {
                 is_occluded |= is_nearer
-                    && (to_newcomer <= DUPLICATE_DISTANCE || to_newcomer * ALPHA < newcomer.distance);
+                    && (to_newcomer * ALPHA < newcomer.distance
+                        || self.is_newcomers_equal(newcomer, &weighed[at]));
                 chosen.push(neighbor);
             }
         }
@@ -218,7 +230,20 @@ impl Index {
         let is_close = |x: f32, y: f32| (x - y).abs() <= DUPLICATE_DISTANCE;
         is_close(a.neighbor.distance, b.neighbor.distance)
             && is_close(a.to_newcomer, b.to_newcomer)
-            && self.distance_between(a.neighbor.id, b.neighbor.id) <= DUPLICATE_DISTANCE
+            && self.are_equal(a.neighbor.id, b.neighbor.id)
+    }
+
+    fn are_equal(&self, a: NodeId, b: NodeId) -> bool {
+        self.distance_between(a, b) <= DUPLICATE_DISTANCE
+    }
+
+    fn is_newcomers_equal(&self, newcomer: Newcomer<'_>, weighed: &Weighed) -> bool {
+        weighed.to_newcomer <= SUSPECT_DISTANCE
+            && match newcomer.id {
+                Some(id) => self.are_equal(id, weighed.neighbor.id),
+                // The probe of a plan was prepared from the vector itself.
+                None => self.exact_distance(newcomer.probe, weighed.neighbor.id) <= DUPLICATE_DISTANCE,
+            }
     }
 
     /// Puts `node`, which has no link, into the middle of a link of a full node: nobody loses a connection.
