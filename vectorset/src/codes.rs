@@ -238,7 +238,7 @@ impl Codes {
             let levels = probe.levels.as_mut_slice();
             levels.iter_mut().zip(blob).for_each(|(level, &byte)| *level = byte as i8);
             levels[n_levels..].fill(0);
-            if self.dim % 8 > 0 {
+            if !self.dim.is_multiple_of(8) {
                 levels[n_levels - 1] = (levels[n_levels - 1] as u8 & ((1 << (self.dim % 8)) - 1)) as i8;
             }
         }

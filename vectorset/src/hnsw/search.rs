@@ -51,7 +51,8 @@ impl Index {
         walk: &mut Walk,
     ) {
         self.begin_layer(ef, max_ties, level, walk);
-        self.walk_layer(probe, &All, &mut usize::MAX.clone(), walk);
+        let mut unlimited = usize::MAX;
+        self.walk_layer(probe, &All, &mut unlimited, walk);
         self.finish_layer(walk);
     }
 
