@@ -13,6 +13,7 @@
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::filter::Attribute;
 use crate::links::{self, EMPTY};
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
@@ -32,7 +33,7 @@ const LINKS_PER_LINE: usize = 16;
 #[repr(C, align(64))]
 pub(crate) struct Node {
     pub(crate) name: Shared<Box<[u8]>>,
-    pub(crate) attribute: Shared<Box<[u8]>>,
+    pub(crate) attribute: Shared<Attribute>,
     upper: Shared<Box<[AtomicU32]>>,
     l2_bits: AtomicU64,
     /// Where the node stands in the set's member list, and in the writer's list of nodes of its level.
@@ -77,11 +78,12 @@ impl Node {
     pub(crate) fn heap_bytes(&self) -> usize {
         let text = |text: &Shared<Box<[u8]>>| text.load_unguarded().map_or(0, |text| text_bytes(text));
         let upper = self.upper.load_unguarded().map_or(0, |links| size_of_val(&**links) + 16);
-        text(&self.name) + text(&self.attribute) + upper
+        let attribute = self.attribute.load_unguarded().map_or(0, Attribute::memory_bytes);
+        text(&self.name) + attribute + upper
     }
 }
 
-/// Bytes of a name or attribute on the heap: the text and its fat pointer's box.
+/// Bytes of a name on the heap: the text and its fat pointer's box.
 pub(crate) fn text_bytes(text: &[u8]) -> usize {
     text.len() + size_of::<Box<[u8]>>()
 }
@@ -189,7 +191,7 @@ impl Graph {
         let upper = (level > 0).then(|| (0..level * self.m).map(|_| AtomicU32::new(EMPTY)).collect());
         let node = Node {
             name: Shared::new(Some(name.into())),
-            attribute: Shared::new(attribute.map(Box::from)),
+            attribute: Shared::new(attribute.map(Attribute::parse)),
             upper: Shared::new(upper),
             l2_bits: AtomicU64::new(l2.to_bits()),
             member_index: AtomicU32::new(0),
