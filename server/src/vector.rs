@@ -21,6 +21,7 @@ use skerry_vectorset::{Params, Remains, SearchScratch, VectorSet, Writer};
 
 use crate::error::CommandError;
 use crate::keyspace::{Key, Lookup, View};
+use crate::projection::Projection;
 use crate::shard::{DbIndex, EventClass, Shard};
 
 /// Threads that may read vector sets in one process.
@@ -29,6 +30,8 @@ const MAX_READERS: usize = 256;
 /// What every core needs to read a set.
 pub struct VectorHandle {
     pub set: Arc<VectorSet>,
+    /// What REDUCE made of the set: clients' vectors go through it before they are stored or searched for.
+    pub projection: Option<Projection>,
     /// The number of the publication that stands; `WITHDRAWN` if there is none.
     publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
@@ -49,10 +52,11 @@ enum State {
 }
 
 impl VectorValue {
-    pub fn new(params: Params) -> Self {
+    pub fn new(params: Params, projection: Option<Projection>) -> Self {
         let (set, writer) = VectorSet::create(params, domain().clone());
         let handle = VectorHandle {
             set,
+            projection,
             publication: AtomicU64::new(WITHDRAWN),
             deadline_ms: AtomicI64::new(i64::MAX),
         };
@@ -86,7 +90,7 @@ impl VectorValue {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.handle.set.memory_bytes()
+        self.handle.set.memory_bytes() + self.handle.projection.as_ref().map_or(0, Projection::memory_bytes)
     }
 }
 
