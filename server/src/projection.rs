@@ -63,7 +63,8 @@ impl Projection {
                 sums
             }
             Matrix::Given(matrix) => {
-                let dot = |row: &[f32]| row.iter().zip(vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let dot =
+                    |row: &[f32]| row.iter().zip(vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 matrix.chunks(vector.len()).map(dot).collect()
             }
         };

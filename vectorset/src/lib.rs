@@ -42,6 +42,7 @@ mod scratch;
 mod set;
 mod shared;
 mod slab;
+mod transfer;
 mod vectors;
 mod writer;
 
@@ -49,4 +50,5 @@ pub use distance::kernel_name;
 pub use error::Error;
 pub use scratch::SearchScratch;
 pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
+pub use transfer::{LoadedNode, NodeView};
 pub use writer::{Added, Remains, Writer};

@@ -292,7 +292,7 @@ impl VectorSet {
         }
     }
 
-    fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
+    pub(crate) fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
         self.index.graph.node(id).name.load(guard).expect("a node has a name as long as a reader knows it")
     }
 }

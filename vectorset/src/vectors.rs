@@ -92,6 +92,15 @@ pub(crate) fn normalize(vector: &[f32], row: &mut Vec<Block>) -> Result<f64, Err
     Ok(l2)
 }
 
+/// A row in whole blocks.
+pub(crate) fn blocks(row: &[f32]) -> Vec<Block> {
+    let mut blocks = vec![Block([0.0; BLOCK_FLOATS]); row.len().div_ceil(BLOCK_FLOATS)];
+    for (block, part) in blocks.iter_mut().zip(row.chunks(BLOCK_FLOATS)) {
+        block.0[..part.len()].copy_from_slice(part);
+    }
+    blocks
+}
+
 /// The vector as it was given, up to float32 rounding.
 pub(crate) fn denormalize(row: &[Block], dim: usize, l2: f64) -> Vec<f32> {
     floats(row, dim).map(|x| (f64::from(x) * l2) as f32).collect()

@@ -32,7 +32,7 @@ pub enum Added {
 
 /// The right to change a set.
 pub struct Writer {
-    set: Arc<VectorSet>,
+    pub(crate) set: Arc<VectorSet>,
     names: NamesWriter,
     limbo: Limbo<Retired>,
     /// Ids to use again, the lowest first: high chunks empty and can be released.
@@ -41,10 +41,10 @@ pub struct Writer {
     /// Ids in use or in limbo, per chunk.
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
-    towers: Vec<Vec<NodeId>>,
+    pub(crate) towers: Vec<Vec<NodeId>>,
     random: u64,
-    plan: Plan,
-    selection: Selection,
+    pub(crate) plan: Plan,
+    pub(crate) selection: Selection,
 }
 
 /// Something that no new reader can find.
@@ -131,11 +131,7 @@ impl Writer {
             }
             None => {
                 self.link_node(id, level);
-                let (member_index, bytes) = set.members.push(id);
-                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
-                self.count_bytes(bytes as isize);
-                let retired = self.names_changed(|names| names.insert(&set.names, name, id));
-                self.retire(retired.map(Retired::Names));
+                self.make_member(name, id);
                 Added::New
             }
         };
@@ -147,11 +143,25 @@ impl Writer {
     fn link_node(&mut self, id: NodeId, level: usize) {
         let set = self.set.clone();
         set.index.commit_insert(id, level, &self.plan, &mut self.selection);
+        self.put_in_tower(id, level);
+    }
+
+    pub(crate) fn put_in_tower(&mut self, id: NodeId, level: usize) {
         if level > 0 {
             let tower_index = self.towers[level].len() as u32;
-            set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
+            self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
             self.towers[level].push(id);
         }
+    }
+
+    /// Lists and names a node that has a new name.
+    pub(crate) fn make_member(&mut self, name: &[u8], id: NodeId) {
+        let set = self.set.clone();
+        let (member_index, bytes) = set.members.push(id);
+        set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+        self.count_bytes(bytes as isize);
+        let retired = self.names_changed(|names| names.insert(&set.names, name, id));
+        self.retire(retired.map(Retired::Names));
     }
 
     /// Removes an element; false if there is none of that name.
@@ -278,7 +288,7 @@ impl Writer {
         self.count_bytes(-(bytes as isize));
     }
 
-    fn take_id(&mut self) -> Option<NodeId> {
+    pub(crate) fn take_id(&mut self) -> Option<NodeId> {
         let id = match self.free_ids.pop() {
             Some(Reverse(id)) => NodeId(id),
             None if self.next_id < MAX_NODES => {
@@ -308,7 +318,7 @@ impl Writer {
         (level as usize).min(MAX_LEVEL)
     }
 
-    fn count_bytes(&self, change: isize) {
+    pub(crate) fn count_bytes(&self, change: isize) {
         self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
     }
 }

@@ -196,7 +196,9 @@ impl<'a> Addition<'a> {
         let input_dim = self.elements[0].vector.len() as u32;
         self.check_dims(input_dim as usize, |got| mismatch(got, input_dim as usize))?;
         if self.quantization != Quantization::None {
-            return Err(CommandError::text("ERR Q8 and BIN vector sets are not supported yet by Skerry: use NOQUANT"));
+            return Err(CommandError::text(
+                "ERR Q8 and BIN vector sets are not supported yet by Skerry: use NOQUANT",
+            ));
         }
         // Redis 8.2.3 writes beyond its matrix here; later versions refuse.
         if self.reduce_dim.is_some_and(|dim| dim > input_dim) {

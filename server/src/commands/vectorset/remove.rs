@@ -26,9 +26,8 @@ pub(super) fn vmrem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 pub(super) fn vsetattr(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 4, "VSETATTR")?;
     let key = ctx.key(args, 1);
-    let set = |value: &mut VectorValue| {
-        usize::from(value.writer().set_attribute(args.get(2), Some(args.get(3))))
-    };
+    let set =
+        |value: &mut VectorValue| usize::from(value.writer().set_attribute(args.get(2), Some(args.get(3))));
     let n_set = change(ctx, &key, "vsetattr", set)?;
     ctx.reply.boolean(n_set > 0);
     Ok(())
@@ -39,9 +38,8 @@ fn remove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Result<usize, crate::error::Comm
     let mut is_empty = false;
     let n_removed = change(ctx, &key, "vrem", |value| {
         let writer = value.writer();
-        let n_removed = with_reader(|_, scratch| {
-            args.from(2).filter(|element| writer.remove(element, scratch)).count()
-        });
+        let n_removed =
+            with_reader(|_, scratch| args.from(2).filter(|element| writer.remove(element, scratch)).count());
         is_empty = value.handle.set.is_empty();
         n_removed
     })?;

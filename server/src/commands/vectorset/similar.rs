@@ -72,7 +72,9 @@ impl<'a> Target<'a> {
         let dim = handle.set.params().dim as usize;
         let vector = match &handle.projection {
             _ if vector.len() == dim => vector,
-            Some(projection) if vector.len() == projection.input_dim() as usize => projection.apply(&vector)?,
+            Some(projection) if vector.len() == projection.input_dim() as usize => {
+                projection.apply(&vector)?
+            }
             Some(projection) => {
                 return Err(projection_mismatch(vector.len(), projection.input_dim() as usize));
             }

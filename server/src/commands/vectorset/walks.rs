@@ -52,7 +52,9 @@ pub(super) fn vrandmember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -
 fn any_member<'a>(set: &'a VectorSet, random: u64, guard: &'a Guard) -> Option<&'a [u8]> {
     let len = set.len();
     // The set may have shrunk below the place: its last one will do.
-    (len > 0).then(|| (random % len as u64) as usize).and_then(|at| set.member(at, guard).or(set.member(0, guard)))
+    (len > 0)
+        .then(|| (random % len as u64) as usize)
+        .and_then(|at| set.member(at, guard).or(set.member(0, guard)))
 }
 
 fn draw_again_and_again(ctx: &mut Ctx<'_>, set: &VectorSet, n: usize, guard: &Guard) -> Outcome {
@@ -82,9 +84,7 @@ pub(super) fn vrange(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Out
     let start = Bound::parse(args.get(2)).ok_or(CommandError::text("ERR invalid start range format"))?;
     let end = Bound::parse(args.get(3)).ok_or(CommandError::text("ERR invalid end range format"))?;
     if start == Bound::Max || end == Bound::Min {
-        return Err(CommandError::text(
-            "ERR '-' can only be used as first argument, '+' only as second",
-        ));
+        return Err(CommandError::text("ERR '-' can only be used as first argument, '+' only as second"));
     }
     let Some(handle) = present(ctx, found)? else {
         ctx.reply.array(0);
