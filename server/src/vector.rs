@@ -17,8 +17,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use dashmap::DashMap;
 use skerry_vectorset::epoch::{Domain, Guard, Participant};
-use skerry_vectorset::{Params, Remains, SearchScratch, VectorSet, Writer};
+use skerry_vectorset::{CodeWidth, Layer0, Params, Remains, SearchScratch, VectorSet, Writer};
 
+use crate::config::{Config, VsetCodeBits};
 use crate::error::CommandError;
 use crate::keyspace::{Key, Lookup, View};
 use crate::projection::Projection;
@@ -92,6 +93,19 @@ impl VectorValue {
     pub fn memory_bytes(&self) -> usize {
         self.handle.set.memory_bytes() + self.handle.projection.as_ref().map_or(0, Projection::memory_bytes)
     }
+}
+
+/// What the configuration says of new sets.
+pub fn new_params(config: &Config, dim: u32, m: u32, seed: u64) -> Params {
+    let layer0 = if config.vset_layer0_degree == 1 { Layer0::OneM } else { Layer0::TwoM };
+    let codes = match config.vset_code_bits {
+        VsetCodeBits::Auto => CodeWidth::Auto,
+        VsetCodeBits::Off => CodeWidth::Off,
+        VsetCodeBits::Two => CodeWidth::Bits2,
+        VsetCodeBits::Four => CodeWidth::Bits4,
+        VsetCodeBits::Eight => CodeWidth::Bits8,
+    };
+    Params { layer0, codes, ..Params::new(dim, m, seed) }
 }
 
 /// Published sets by database and key.

@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::graph::{MAX_LEVEL, NodeId};
+use crate::hnsw::Probe;
+use crate::params::Quantization;
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
-use crate::vectors::{blocks, floats};
 use crate::writer::Writer;
 
 /// EF with which nodes are linked that no link leads to.
@@ -24,7 +25,9 @@ pub struct NodeView<'a> {
     pub id: u64,
     pub name: &'a [u8],
     pub attribute: Option<&'a [u8]>,
-    pub row: Vec<f32>,
+    /// The vector as it is stored: see `RawVector`.
+    pub blob: Vec<u8>,
+    pub range: Option<f32>,
     pub l2: f64,
     /// The neighbors' ids and distances, per level from 0 up.
     pub links: Vec<Vec<(u64, f32)>>,
@@ -34,8 +37,9 @@ pub struct NodeView<'a> {
 pub struct LoadedNode<'a> {
     pub name: &'a [u8],
     pub attribute: Option<&'a [u8]>,
-    /// The row as it is stored: normalised.
-    pub row: &'a [f32],
+    /// The vector as it is stored: see `RawVector`.
+    pub blob: &'a [u8],
+    pub range: f32,
     pub l2: f64,
     /// Places of the neighbors in the list of nodes, per level from 0 up; mutual, without repetitions, and only to
     /// nodes that have the level.
@@ -46,16 +50,26 @@ impl VectorSet {
     /// Every node. The owner's call: the graph rests meanwhile.
     pub fn nodes<'a>(&'a self, guard: &'a Guard) -> impl Iterator<Item = NodeView<'a>> {
         guard.assert_guards(&self.domain);
+        let mut probe = Probe::default();
         self.members.iter_backwards().map(move |id| {
             let node = self.index.graph.node(id);
-            let link = |other: NodeId| (uid(other), self.index.distance_between(id, other));
+            let is_exact = self.params.quantization == Quantization::None;
+            if !is_exact {
+                self.index.probe_stored(id, &mut probe);
+            }
+            let link = |other: NodeId| match is_exact {
+                true => (uid(other), self.index.distance_between(id, other)),
+                false => (uid(other), self.index.distance(&probe, other)),
+            };
+            let (blob, range) = self.index.blob(id);
             let links =
                 (0..=node.level()).map(|level| self.index.graph.neighbors(id, level).map(link).collect());
             NodeView {
                 id: uid(id),
                 name: self.name(id, guard),
                 attribute: node.attribute.load(guard).map(|text| &**text),
-                row: floats(self.index.rows.row(id), self.params.dim as usize).collect(),
+                blob,
+                range,
                 l2: node.l2(),
                 links: links.collect(),
             }
@@ -68,12 +82,12 @@ fn uid(id: NodeId) -> u64 {
 }
 
 impl Writer {
-    /// Fills the set, which is empty and known to nobody yet.
+    /// Fills the set, which is empty and known to nobody yet. `NotFinite` if a blob is not of the set's shape.
     pub fn load(&mut self, nodes: &[LoadedNode<'_>], scratch: &mut SearchScratch) -> Result<(), Error> {
         let set = self.set.clone();
         let mut ids = Vec::new();
         for node in nodes {
-            ids.push(self.load_node(node)?);
+            ids.push(self.load_node(node, scratch)?);
         }
         for (place, node) in nodes.iter().enumerate() {
             for (level, neighbors) in node.links.iter().enumerate().take(MAX_LEVEL + 1) {
@@ -94,11 +108,12 @@ impl Writer {
     }
 
     /// Makes a node without links.
-    fn load_node(&mut self, node: &LoadedNode<'_>) -> Result<NodeId, Error> {
+    fn load_node(&mut self, node: &LoadedNode<'_>, scratch: &mut SearchScratch) -> Result<NodeId, Error> {
         let set = self.set.clone();
         let level = (node.links.len() - 1).min(MAX_LEVEL);
+        set.index.prepare_blob(node.blob, node.range, &mut scratch.probe).ok_or(Error::NotFinite)?;
         let id = self.take_id().ok_or(Error::Full)?;
-        set.index.rows.write(id, &blocks(node.row));
+        set.index.write(id, &scratch.probe);
         set.index.graph.create(id, level, node.name, node.attribute, node.l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.max_node_uid.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +143,9 @@ impl Writer {
         for id in unreached {
             let level = graph.node(id).level();
             let ef = REPAIR_EF.min(ids.len());
-            set.index.plan_insert(id, level, ef, &mut scratch.walk, &mut self.plan);
+            let SearchScratch { probe, walk } = scratch;
+            set.index.probe_stored(id, probe);
+            set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
             set.index.commit_insert(id, level, &self.plan, &mut self.selection);
         }
     }

@@ -17,7 +17,6 @@ use crate::names::{NamesWriter, RetiredTables};
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
 use crate::shared::Unlinked;
-use crate::vectors::normalize;
 
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
@@ -100,7 +99,8 @@ impl Writer {
     ) -> Result<Added, Error> {
         let set = self.set.clone();
         set.check_dim(vector)?;
-        let l2 = normalize(vector, &mut scratch.query)?;
+        let SearchScratch { probe, walk, .. } = scratch;
+        let l2 = set.index.prepare(vector, probe)?;
         let old = self.find(name);
         let kept = old.and_then(|old| set.index.graph.node(old).attribute.load_unguarded());
         let attribute = match attribute {
@@ -109,14 +109,15 @@ impl Writer {
         };
         let id = self.take_id().ok_or(Error::Full)?;
         let level = self.draw_level();
-        set.index.rows.write(id, &scratch.query);
+        set.index.write(id, probe);
         set.index.graph.create(id, level, name, attribute, l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.max_node_uid.fetch_add(1, Ordering::Relaxed);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
 
         let ef = ef.clamp(1, set.len().max(1));
-        set.index.plan_insert(id, level, ef, &mut scratch.walk, &mut self.plan);
+        set.index.measure_structure(probe);
+        set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
         let added = match old {
             Some(old) => {
                 set.changes.fetch_add(1, Ordering::AcqRel);
@@ -284,7 +285,7 @@ impl Writer {
     fn release_chunk(&mut self, chunk: usize) {
         // SAFETY: no id of the chunk is in use or in limbo, so no reader can know one, and all its nodes were
         // destroyed.
-        let bytes = unsafe { self.set.index.rows.release(chunk) + self.set.index.graph.release(chunk) };
+        let bytes = unsafe { self.set.index.release(chunk) };
         self.count_bytes(-(bytes as isize));
     }
 

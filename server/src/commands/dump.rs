@@ -11,7 +11,7 @@ use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Ttl;
-use crate::rdb::{self, Compression, Payload};
+use crate::rdb::{self, Compression, MadeWith, Payload};
 use crate::shard::EventClass;
 
 #[rustfmt::skip]
@@ -42,7 +42,8 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if ttl_ms < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    let value = Payload::open(args.get(3))?.value(ctx.shard.random())?;
+    let made_with = MadeWith { config: ctx.config, seed: ctx.shard.random() };
+    let value = Payload::open(args.get(3))?.value(made_with)?;
     let ttl = match (ttl_ms, options.is_absolute) {
         (0, _) => Ttl::Clear,
         (deadline_ms, true) => Ttl::At(deadline_ms),

@@ -16,6 +16,7 @@ mod writer;
 
 use std::borrow::Cow;
 
+use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::{NewValue, Object, View};
 use crc64::crc64;
@@ -91,23 +92,31 @@ impl<'a> Payload<'a> {
         Ok(Self(body))
     }
 
-    /// The value. `seed` is for those that need randomness.
-    pub fn value(self, seed: u64) -> Result<Value<'a>, CommandError> {
+    /// The value.
+    pub fn value(self, made_with: MadeWith<'_>) -> Result<Value<'a>, CommandError> {
         let mut reader = Reader::new(self.0);
-        let value = read_value(&mut reader, seed).map_err(|Malformed| BAD_FORMAT)?;
+        let value = read_value(&mut reader, made_with).map_err(|Malformed| BAD_FORMAT)?;
         if reader.is_done() { Ok(value) } else { Err(BAD_FORMAT) }
     }
 }
 
-fn read_value<'a>(reader: &mut Reader<'a>, seed: u64) -> Result<Value<'a>, Malformed> {
+fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Value<'a>, Malformed> {
     match reader.byte()? {
         kind::STRING => Ok(Value::String(reader.string()?)),
         kind::MODULE_2 => {
-            let set = vectorset::read(reader, seed)?;
+            let set = vectorset::read(reader, made_with)?;
             Ok(Value::Object(Object::Vector(Box::new(set))))
         }
         _ => Err(Malformed),
     }
+}
+
+/// What a value is made with that its payload does not say.
+#[derive(Clone, Copy)]
+pub struct MadeWith<'a> {
+    pub config: &'a Config,
+    /// For values that need randomness.
+    pub seed: u64,
 }
 
 /// What a payload held.
@@ -148,9 +157,11 @@ mod tests {
     fn what_is_dumped_is_restored() {
         let texts: [&[u8]; 8] =
             [b"", b"-1", b"127", b"-32769", b"2147483648", b"007", &[0; 100], &[7; 70_000]];
+        let config = Config::default();
+        let made_with = MadeWith { config: &config, seed: 1 };
         for text in texts {
             let payload = dump_of(text);
-            let value = Payload::open(&payload).and_then(|payload| payload.value(1));
+            let value = Payload::open(&payload).and_then(|payload| payload.value(made_with));
             let Ok(Value::String(back)) = value else { panic!("{text:?} is not restored") };
             assert_eq!(back, text);
         }

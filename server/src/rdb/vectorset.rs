@@ -13,6 +13,9 @@
 //! if an id or name comes twice, an id is 0, a level is above 16, links are more than their maximum or that is above 3M,
 //! or a link is unknown, repeated, to the node itself, to a lower level or not returned.
 //!
+//! A set with a METRIC that Redis does not have is written with an encoding version that Redis refuses, and the metric
+//! after the flags.
+//!
 //! Departures from Redis: 1. a row that is not finite, which Redis stores, becomes a zero vector, which has the same
 //! score with everything. 2. A payload of more than 512 MB is not made: no client could send it back.
 
@@ -20,14 +23,14 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use hashbrown::HashMap;
-use skerry_vectorset::{LoadedNode, MAX_DIM, MAX_M, MIN_M, NodeView, Params};
+use skerry_vectorset::{LoadedNode, MAX_DIM, MAX_M, MIN_M, Metric, NodeView, Params, Quantization};
 
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Malformed, kind};
+use super::{MadeWith, Malformed, kind};
 use crate::error::CommandError;
 use crate::projection::Projection;
-use crate::vector::{VectorValue, with_reader};
+use crate::vector::{VectorValue, new_params, with_reader};
 
 /// "vectorset", six bits a letter, and the encoding version.
 const MODULE_ID: u64 = 0xbde7_2da2_bb1e_b400;
@@ -41,7 +44,14 @@ const TAG_STRING: u64 = 5;
 const FLAG_PROJECTION: u64 = 1;
 const FLAG_ATTRIBUTES: u64 = 2;
 
+/// Skerry's own encoding version: the flags are followed by the metric.
+const VERSION_WITH_METRIC: u64 = 0x3ff;
+const METRIC_L2: u64 = 1;
+const METRIC_IP: u64 = 2;
+
 const NOQUANT: u64 = 0;
+const Q8: u64 = 1;
+const BIN: u64 = 2;
 const NODE_VERSION: u64 = 1 << 24;
 /// What older versions mean by M 0.
 const DEFAULT_M: u64 = 16;
@@ -60,7 +70,7 @@ pub(super) fn write(value: &VectorValue, writer: &mut Writer) -> Result<(), Comm
     let set = &value.handle.set;
     let params = set.params();
     let projection = value.handle.projection.as_ref();
-    let row_bytes = 4 * u64::from(params.dim);
+    let row_bytes = blob_bytes(params.quantization, params.dim) as u64;
     let expected_bytes =
         set.len() as u64 * row_bytes + projection.map_or(0, |projection| 4 * projection.len());
     if expected_bytes > MAX_PAYLOAD_BYTES {
@@ -68,14 +78,27 @@ pub(super) fn write(value: &VectorValue, writer: &mut Writer) -> Result<(), Comm
     }
     let has_attributes = set.attributes_count() > 0;
     writer.byte(kind::MODULE_2);
-    writer.length(MODULE_ID);
+    let metric = match params.metric {
+        Metric::Cosine => None,
+        Metric::L2 => Some(METRIC_L2),
+        Metric::Ip => Some(METRIC_IP),
+    };
+    writer.length(MODULE_ID | metric.map_or(0, |_| VERSION_WITH_METRIC));
     uint(writer, u64::from(params.dim));
     uint(writer, set.len() as u64);
-    uint(writer, NOQUANT | u64::from(params.m) << 8);
+    let quantization = match params.quantization {
+        Quantization::None => NOQUANT,
+        Quantization::Q8 => Q8,
+        Quantization::Bin => BIN,
+    };
+    uint(writer, quantization | u64::from(params.m) << 8);
     uint(
         writer,
         FLAG_PROJECTION * u64::from(projection.is_some()) + FLAG_ATTRIBUTES * u64::from(has_attributes),
     );
+    if let Some(metric) = metric {
+        uint(writer, metric);
+    }
     if let Some(projection) = projection {
         uint(writer, u64::from(projection.input_dim()));
         writer.length(TAG_STRING);
@@ -95,7 +118,7 @@ fn write_node(node: &NodeView<'_>, m: u32, has_attributes: bool, writer: &mut Wr
         string(writer, node.attribute.unwrap_or_default());
     }
     writer.length(TAG_STRING);
-    writer.plain_string_of(4 * node.row.len(), node.row.iter().flat_map(|x| x.to_le_bytes()));
+    writer.plain_string(&node.blob);
     let n_links: usize = node.links.iter().map(Vec::len).sum();
     uint(writer, (PARAMS_PER_NODE + PARAMS_PER_LEVEL * node.links.len() + n_links) as u64);
     uint(writer, node.id);
@@ -110,7 +133,7 @@ fn write_node(node: &NodeView<'_>, m: u32, has_attributes: bool, writer: &mut Wr
     }
     // The length may be beyond float32, which Redis computes with.
     let l2 = node.l2.min(f64::from(f32::MAX)) as f32;
-    uint(writer, u64::from(l2.to_bits()));
+    uint(writer, u64::from(node.range.unwrap_or(0.0).to_bits()) << 32 | u64::from(l2.to_bits()));
 }
 
 fn uint(writer: &mut Writer, value: u64) {
@@ -124,12 +147,13 @@ fn string(writer: &mut Writer, bytes: &[u8]) {
 }
 
 /// The set behind the type's number.
-pub(super) fn read(reader: &mut Reader<'_>, seed: u64) -> Result<VectorValue, Malformed> {
+pub(super) fn read(reader: &mut Reader<'_>, made_with: MadeWith<'_>) -> Result<VectorValue, Malformed> {
     let id = reader.length()?;
-    if id & !VERSION_MASK != MODULE_ID || id & VERSION_MASK != 0 {
+    let version = id & VERSION_MASK;
+    if id & !VERSION_MASK != MODULE_ID || version != 0 && version != VERSION_WITH_METRIC {
         return Err(Malformed);
     }
-    let header = Header::read(reader)?;
+    let header = Header::read(reader, version)?;
     let mut nodes = Vec::new();
     // A declared number: every node is there before the next is believed in.
     for _ in 0..header.count {
@@ -145,7 +169,11 @@ pub(super) fn read(reader: &mut Reader<'_>, seed: u64) -> Result<VectorValue, Ma
     }
     let loaded: Vec<LoadedNode<'_>> =
         nodes.iter().zip(links).map(|(node, links)| node.loaded(links)).collect();
-    let params = Params { dim: header.dim, m: header.m, seed };
+    let params = Params {
+        quantization: header.quantization,
+        metric: header.metric,
+        ..new_params(made_with.config, header.dim, header.m, made_with.seed)
+    };
     let mut value = VectorValue::new(params, header.projection);
     let writer = value.writer();
     with_reader(|_, scratch| writer.load(&loaded, scratch)).map_err(|_| Malformed)?;
@@ -156,12 +184,14 @@ struct Header {
     dim: u32,
     count: u64,
     m: u32,
+    quantization: Quantization,
+    metric: Metric,
     projection: Option<Projection>,
     has_attributes: bool,
 }
 
 impl Header {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(reader: &mut Reader<'_>, version: u64) -> Result<Self, Malformed> {
         let dim = in_range(read_uint(reader)?, 1, MAX_DIM)?;
         let count = read_uint(reader)?;
         let config = read_uint(reader)?;
@@ -171,7 +201,21 @@ impl Header {
             m => m,
         };
         let m = in_range(m, MIN_M, MAX_M)?;
-        if count == 0 || config & 0xff != NOQUANT {
+        let quantization = match config & 0xff {
+            NOQUANT => Quantization::None,
+            Q8 => Quantization::Q8,
+            BIN => Quantization::Bin,
+            _ => return Err(Malformed),
+        };
+        let metric = match version {
+            VERSION_WITH_METRIC => match read_uint(reader)? {
+                METRIC_L2 => Metric::L2,
+                METRIC_IP => Metric::Ip,
+                _ => return Err(Malformed),
+            },
+            _ => Metric::Cosine,
+        };
+        if count == 0 || metric != Metric::Cosine && quantization == Quantization::Bin {
             return Err(Malformed);
         }
         let mut projection = None;
@@ -183,15 +227,17 @@ impl Header {
             }
             projection = Some(Projection::with_matrix(input_dim, dim, matrix).ok_or(Malformed)?);
         }
-        Ok(Self { dim, count, m, projection, has_attributes: flags & FLAG_ATTRIBUTES != 0 })
+        let has_attributes = flags & FLAG_ATTRIBUTES != 0;
+        Ok(Self { dim, count, m, quantization, metric, projection, has_attributes })
     }
 }
 
 struct Node<'a> {
     name: Cow<'a, [u8]>,
     attribute: Option<Cow<'a, [u8]>>,
-    row: Vec<f32>,
+    blob: Cow<'a, [u8]>,
     l2: f32,
+    range: f32,
     id: u64,
     /// Ids, per level from 0 up.
     links: Vec<Vec<u64>>,
@@ -204,11 +250,13 @@ impl<'a> Node<'a> {
             true => Some(read_string(reader)?).filter(|text| !text.is_empty()),
             false => None,
         };
-        let mut row = floats(&read_string(reader)?)?;
-        if row.len() != header.dim as usize {
+        let mut blob = read_string(reader)?;
+        if blob.len() != blob_bytes(header.quantization, header.dim) {
             return Err(Malformed);
         }
-        make_normal(&mut row);
+        if header.quantization == Quantization::None {
+            make_sound(&mut blob, header.metric)?;
+        }
         let mut n_params = read_uint(reader)?;
         let mut param = || {
             n_params = n_params.checked_sub(1).ok_or(Malformed)?;
@@ -235,16 +283,25 @@ impl<'a> Node<'a> {
                 }
             }
         }
-        let l2 = f32::from_bits((param()? & 0xffff_ffff) as u32);
+        let range_and_l2 = param()?;
+        let l2 = f32::from_bits(range_and_l2 as u32);
+        let range = Some(f32::from_bits((range_and_l2 >> 32) as u32)).filter(|range| range.is_finite());
         if n_params != 0 {
             return Err(Malformed);
         }
-        Ok(Self { name, attribute, row, l2, id, links })
+        Ok(Self { name, attribute, blob, l2, range: range.unwrap_or(0.0), id, links })
     }
 
     fn loaded(&self, links: Vec<Vec<u32>>) -> LoadedNode<'_> {
         let l2 = if self.l2.is_finite() && self.l2 > 0.0 { f64::from(self.l2) } else { 1.0 };
-        LoadedNode { name: &self.name, attribute: self.attribute.as_deref(), row: &self.row, l2, links }
+        LoadedNode {
+            name: &self.name,
+            attribute: self.attribute.as_deref(),
+            blob: &self.blob,
+            range: self.range,
+            l2,
+            links,
+        }
     }
 }
 
@@ -282,16 +339,29 @@ fn links_by_place(nodes: &[Node<'_>]) -> Result<Vec<Vec<Vec<u32>>>, Malformed> {
     if are_mutual { Ok(all) } else { Err(Malformed) }
 }
 
-/// Leaves a row as it is if it is normalised or zero. See departure 1.
-fn make_normal(row: &mut [f32]) {
+/// Leaves a float32 row as it is if it is normalised or zero, or need not be. See departure 1.
+fn make_sound(blob: &mut Cow<'_, [u8]>, metric: Metric) -> Result<(), Malformed> {
+    let row = floats(blob)?;
     if !row.iter().all(|x| x.is_finite()) {
-        row.fill(0.0);
-        return;
+        blob.to_mut().fill(0);
+        return Ok(());
     }
     let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-    if squares > 0.0 && (squares - 1.0).abs() > ROUNDING {
+    if metric == Metric::Cosine && squares > 0.0 && (squares - 1.0).abs() > ROUNDING {
         let length = squares.sqrt();
-        row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        let bytes = row.iter().flat_map(|x| ((f64::from(*x) / length) as f32).to_le_bytes());
+        *blob = Cow::Owned(bytes.collect());
+    }
+    Ok(())
+}
+
+/// Bytes of a vector as it is stored.
+fn blob_bytes(quantization: Quantization, dim: u32) -> usize {
+    let dim = dim as usize;
+    match quantization {
+        Quantization::None => 4 * dim,
+        Quantization::Q8 => dim,
+        Quantization::Bin => dim.div_ceil(64) * 8,
     }
 }
 

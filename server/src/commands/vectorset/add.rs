@@ -6,12 +6,15 @@
 //! ```text
 //! VMADD key [REDUCE dim] (FP32 blob | VALUES n v1 ... vn) element [SETATTR json]
 //!                        [(FP32 ...) element [SETATTR json] ...] [CAS] [NOQUANT | Q8 | BIN] [EF ef] [M links]
+//!                        [METRIC COSINE | L2 | IP]
 //! ```
+//!
+//! METRIC is Skerry's own too. It counts when the set is made; later it may be left out, or has to be the set's.
 
 use std::borrow::Cow;
 
 use skerry_resp::number::parse_i64;
-use skerry_vectorset::{Added, MAX_M, MIN_M, Params};
+use skerry_vectorset::{Added, MAX_M, MIN_M, Metric, Params, Quantization};
 use smallvec::SmallVec;
 
 use super::input::{begins_vector, parse_reduce, parse_vector};
@@ -22,7 +25,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, NewValue, Object, Ttl};
 use crate::projection::Projection;
 use crate::shard::EventClass;
-use crate::vector::{VectorHandle, VectorValue, with_reader};
+use crate::vector::{VectorHandle, VectorValue, new_params, with_reader};
 
 const DEFAULT_M: u32 = 16;
 const DEFAULT_EF: usize = 200;
@@ -73,7 +76,7 @@ fn add(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usiz
 
 /// A new set with its first elements.
 fn create(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usize, CommandError> {
-    let (params, projection) = addition.new_set(ctx.shard.random())?;
+    let (params, projection) = addition.new_set(ctx)?;
     let mut value = VectorValue::new(params, projection);
     let added = addition.apply(&mut value)?;
     let handle = value.handle.clone();
@@ -83,13 +86,6 @@ fn create(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<u
         ctx.server.vectors.publish(at.db, key.bytes, &handle, None);
     }
     Ok(added)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Quantization {
-    None,
-    Bits8,
-    Binary,
 }
 
 /// How many elements the arguments may name.
@@ -115,6 +111,7 @@ struct Addition<'a> {
     quantization: Quantization,
     ef: usize,
     m: u32,
+    metric: Option<Metric>,
 }
 
 struct Element<'a> {
@@ -131,9 +128,10 @@ impl<'a> Addition<'a> {
         let mut addition = Self {
             reduce_dim: parse_reduce(args, &mut at)?,
             elements: SmallVec::new(),
-            quantization: Quantization::Bits8,
+            quantization: Quantization::Q8,
             ef: DEFAULT_EF,
             m: DEFAULT_M,
+            metric: None,
         };
         addition.parse_element(args, &mut at, form)?;
         addition.parse_options(args, at, form)?;
@@ -171,9 +169,9 @@ impl<'a> Addition<'a> {
         } else if is_word(word, "NOQUANT") {
             self.quantization = Quantization::None;
         } else if is_word(word, "Q8") {
-            self.quantization = Quantization::Bits8;
+            self.quantization = Quantization::Q8;
         } else if is_word(word, "BIN") {
-            self.quantization = Quantization::Binary;
+            self.quantization = Quantization::Bin;
         } else if is_word(word, "EF") {
             let ef = parse_i64(cursor.maybe_next().ok_or(INVALID_OPTION)?);
             let ef = ef.filter(|ef| (1..=MAX_EF).contains(ef));
@@ -185,6 +183,13 @@ impl<'a> Addition<'a> {
             let m = parse_i64(cursor.maybe_next().ok_or(INVALID_OPTION)?);
             let m = m.and_then(|m| u32::try_from(m).ok()).filter(|m| (MIN_M..=MAX_M).contains(m));
             self.m = m.ok_or(CommandError::text("ERR invalid M"))?;
+        } else if is_word(word, "METRIC") {
+            self.metric = Some(match cursor.maybe_next().ok_or(INVALID_OPTION)? {
+                name if is_word(name, "COSINE") => Metric::Cosine,
+                name if is_word(name, "L2") => Metric::L2,
+                name if is_word(name, "IP") => Metric::Ip,
+                _ => return Err(CommandError::text("ERR invalid METRIC")),
+            });
         } else {
             return Err(INVALID_OPTION);
         }
@@ -192,31 +197,38 @@ impl<'a> Addition<'a> {
     }
 
     /// What a set of these elements is made with.
-    fn new_set(&self, seed: u64) -> Result<(Params, Option<Projection>), CommandError> {
+    fn new_set(&self, ctx: &mut Ctx<'_>) -> Result<(Params, Option<Projection>), CommandError> {
         let input_dim = self.elements[0].vector.len() as u32;
         self.check_dims(input_dim as usize, |got| mismatch(got, input_dim as usize))?;
-        if self.quantization != Quantization::None {
-            return Err(CommandError::text(
-                "ERR Q8 and BIN vector sets are not supported yet by Skerry: use NOQUANT",
-            ));
-        }
         // Redis 8.2.3 writes beyond its matrix here; later versions refuse.
         if self.reduce_dim.is_some_and(|dim| dim > input_dim) {
             return Err(INVALID_VECTOR);
         }
         let projection = self.reduce_dim.map(|dim| Projection::new(input_dim, dim));
-        let params = Params { dim: self.reduce_dim.unwrap_or(input_dim), m: self.m, seed };
+        let metric = self.metric.unwrap_or_default();
+        if metric != Metric::Cosine && self.quantization == Quantization::Bin {
+            return Err(CommandError::text("ERR BIN vector sets know only the COSINE metric"));
+        }
+        let dim = self.reduce_dim.unwrap_or(input_dim);
+        let params = Params {
+            quantization: self.quantization,
+            metric,
+            ..new_params(ctx.config, dim, self.m, ctx.shard.random())
+        };
         Ok((params, projection))
     }
 
     /// Whether it fits an existing set. What is not said means the default, which has to fit as well.
     fn check_against(&self, handle: &VectorHandle) -> Outcome {
         let params = handle.set.params();
-        if self.quantization != Quantization::None {
+        if self.quantization != params.quantization {
             return Err(CommandError::text("ERR asked quantization mismatch with existing vector set"));
         }
         if self.m != params.m {
             return Err(CommandError::text("ERR asked M value mismatch with existing vector set"));
+        }
+        if self.metric.is_some_and(|metric| metric != params.metric) {
+            return Err(CommandError::text("ERR asked METRIC mismatch with existing vector set"));
         }
         let dim = params.dim as usize;
         match (&handle.projection, self.reduce_dim) {

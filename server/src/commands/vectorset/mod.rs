@@ -8,7 +8,7 @@
 //! 1. A vector with a component that is no finite float32 is refused as an invalid specification.
 //! 2. An empty SETATTR on a new element gives it no attribute.
 //! 3. REDUCE to more components than the vector has is refused (as in Redis after 8.2.3).
-//! 4. VMADD and VMREM are Skerry's own; VRANGE is Redis 8.4's.
+//! 4. VMADD, VMREM and VADD's METRIC are Skerry's own; VRANGE is Redis 8.4's.
 //!
 //! Redis registers these commands without arity: each handler counts its arguments before it touches them.
 

@@ -1,7 +1,7 @@
 //! The commands that look at a set or at one element of it.
 
 use skerry_resp::reply::Proto;
-use skerry_vectorset::Hit;
+use skerry_vectorset::{Hit, Metric, Quantization};
 
 use super::{Found, bulk_or_null, expect, present};
 use crate::args::{Args, is_word};
@@ -34,14 +34,16 @@ pub(super) fn vemb(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     };
     let (set, element) = (&handle.set, args.get(2));
     if args.len() > 3 {
-        match with_reader(|guard, _| set.vector_raw(element, guard)) {
-            Some((row, l2)) => {
-                let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
-                ctx.reply.array(3);
-                ctx.reply.simple("f32");
-                ctx.reply.bulk(&bytes);
+        match with_reader(|guard, _| set.raw(element, guard)) {
+            Some(raw) => {
+                ctx.reply.array(3 + usize::from(raw.range.is_some()));
+                ctx.reply.simple(quantization_name(raw.kind));
+                ctx.reply.bulk(&raw.blob);
                 // Redis keeps the length in float32 and prints what that widens to.
-                ctx.reply.double(f64::from(l2 as f32));
+                ctx.reply.double(f64::from(raw.l2 as f32));
+                if let Some(range) = raw.range {
+                    ctx.reply.double(f64::from(range));
+                }
             }
             None => ctx.reply.null(),
         }
@@ -75,9 +77,19 @@ pub(super) fn vinfo(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outc
         ("vset-uid", set.uid() as i64),
         ("hnsw-max-node-uid", set.max_node_uid() as i64),
     ];
-    ctx.reply.map(1 + numbers.len());
+    // Skerry's own field stands only where Redis has no such set.
+    let metric = match params.metric {
+        Metric::Cosine => None,
+        Metric::L2 => Some("l2"),
+        Metric::Ip => Some("ip"),
+    };
+    ctx.reply.map(1 + numbers.len() + usize::from(metric.is_some()));
     ctx.reply.simple("quant-type");
-    ctx.reply.simple("f32");
+    ctx.reply.simple(quantization_name(params.quantization));
+    if let Some(metric) = metric {
+        ctx.reply.simple("metric");
+        ctx.reply.simple(metric);
+    }
     for (name, number) in numbers {
         ctx.reply.simple(name);
         ctx.reply.integer(number);
@@ -102,6 +114,14 @@ pub(super) fn vgetattr(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> O
     };
     with_reader(|guard, _| bulk_or_null(ctx, handle.set.attribute(args.get(2), guard)));
     Ok(())
+}
+
+fn quantization_name(quantization: Quantization) -> &'static str {
+    match quantization {
+        Quantization::None => "f32",
+        Quantization::Q8 => "int8",
+        Quantization::Bin => "bin",
+    }
 }
 
 /// VLINKS key element [WITHSCORES]: the neighbors, the highest level first.

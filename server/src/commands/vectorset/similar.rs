@@ -1,13 +1,15 @@
 //! VSIM: the elements most similar to a vector or to an element.
 //!
 //! Departures from Redis: 1. EF and COUNT of any size cost what the set has elements, never what they say. 2. NOTHREAD
-//! changes nothing: a search runs on the worker that received it anyway.
+//! changes nothing: a search runs on the worker that received it anyway. 3. EPSILON with a COUNT above EF is a true
+//! radial search: everything within it is found, up to COUNT. Otherwise it cuts, as in Redis. 4. EPSILON of a set with
+//! METRIC L2 is the distance itself; with METRIC IP there is no distance, and it is refused.
 
 use std::borrow::Cow;
 
 use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
-use skerry_vectorset::{Error, Hits, Query};
+use skerry_vectorset::{Error, Hits, Metric, Query, SearchOptions, Way};
 
 use super::add::projection_mismatch;
 use super::input::parse_vector;
@@ -19,6 +21,8 @@ use crate::vector::{VectorHandle, with_reader};
 
 const DEFAULT_EF: usize = 100;
 const DEFAULT_COUNT: usize = 10;
+/// Of opposite vectors, with room for rounding.
+const MAX_COSINE_DISTANCE: f32 = 2.001;
 
 const NO_FILTER: CommandError = CommandError::text("ERR FILTER is not supported yet by Skerry");
 
@@ -30,7 +34,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     };
     let set = &handle.set;
     let (target, options_at) = Target::parse(args, handle)?;
-    let options = SearchOptions::parse(args.cursor(options_at));
+    let options = Options::parse(args.cursor(options_at));
     with_reader(|guard, scratch| {
         let query = match &target {
             Target::Element(element) if options.is_err() && !set.contains(element, guard) => {
@@ -40,11 +44,8 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Target::Vector(vector) => Query::Vector(vector),
         };
         let options = options?;
-        let hits = match options.way {
-            Way::Graph => set.search(query, options.count, options.ef, scratch, guard),
-            Way::Scan => set.search_exact(query, options.count, scratch, guard),
-        };
-        match hits {
+        let wanted = options.wanted(set.params().metric)?;
+        match set.run(query, wanted, scratch, guard) {
             Ok(hits) => options.reply(ctx, &hits),
             // Deleted a moment ago: no element, and no key either.
             Err(Error::ElementNotFound) if set.is_empty() => ctx.reply.array(0),
@@ -84,14 +85,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// How VSIM finds the nearest.
-enum Way {
-    Graph,
-    Scan,
-}
-
 /// The options of VSIM.
-struct SearchOptions {
+struct Options {
     count: usize,
     ef: usize,
     way: Way,
@@ -101,7 +96,7 @@ struct SearchOptions {
     withattribs: bool,
 }
 
-impl SearchOptions {
+impl Options {
     fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
         const SYNTAX: CommandError = CommandError::text("ERR syntax error in VSIM command");
         let mut options = Self {
@@ -144,18 +139,31 @@ impl SearchOptions {
         Ok(options)
     }
 
-    fn reply(&self, ctx: &mut Ctx<'_>, hits: &Hits<'_>) {
-        let n_hits = match self.epsilon {
-            Some(epsilon) => hits.iter().take_while(|hit| (1.0 - hit.score) as f32 <= epsilon).count(),
-            None => hits.len(),
+    /// The search that they ask for.
+    fn wanted(&self, metric: Metric) -> Result<SearchOptions, CommandError> {
+        let radius = match (self.epsilon, metric) {
+            (None, _) => None,
+            (Some(epsilon), Metric::Cosine) => Some(2.0 * epsilon),
+            (Some(epsilon), Metric::L2) => Some(epsilon * epsilon),
+            (Some(_), Metric::Ip) => {
+                return Err(CommandError::text("ERR EPSILON has no meaning under METRIC IP"));
+            }
         };
+        // What leaves nothing out is no radius.
+        let radius = radius.filter(|radius| *radius <= MAX_COSINE_DISTANCE || metric == Metric::L2);
+        let radius = radius.filter(|radius| radius.is_finite());
+        Ok(SearchOptions { way: self.way, radius, ..SearchOptions::new(self.count, self.ef) })
+    }
+
+    fn reply(&self, ctx: &mut Ctx<'_>, hits: &Hits<'_>) {
+        let n_hits = hits.len();
         let is_map = ctx.reply.proto() == Proto::Resp3 && (self.withscores || self.withattribs);
         if is_map {
             ctx.reply.map(n_hits);
         } else {
             ctx.reply.array(n_hits * (1 + usize::from(self.withscores) + usize::from(self.withattribs)));
         }
-        for hit in hits.iter().take(n_hits) {
+        for hit in hits.iter() {
             ctx.reply.bulk(hit.name);
             if is_map && self.withscores && self.withattribs {
                 ctx.reply.array(2);
