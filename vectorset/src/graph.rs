@@ -1,7 +1,7 @@
 //! Node and link memory of the graph.
 //!
 //! ```text
-//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes each
+//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   48 bytes each
 //!   level0 [ u32 x 2M, or M ]               whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
@@ -14,12 +14,20 @@
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::filter::Attribute;
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
 
 /// An element's place in all per-node memory. Never reused while a reader may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The place as a number; of no meaning to clients, and given again after a removal.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
 
 /// Ids stay below this: the top bit is free for marks.
 pub(crate) const MAX_NODES: u32 = 1 << 31;
@@ -32,10 +40,10 @@ pub(crate) const MAX_LEVEL: usize = 15;
 
 const LINKS_PER_LINE: usize = 16;
 
-#[repr(C, align(64))]
+#[repr(C)]
 pub(crate) struct Node {
     pub(crate) name: Shared<Box<[u8]>>,
-    pub(crate) attribute: Shared<Box<[u8]>>,
+    pub(crate) attribute: Shared<Attribute>,
     upper: Shared<Box<[AtomicU32]>>,
     l2_bits: AtomicU64,
     /// Where the node stands in the set's member list, and in the writer's list of nodes of its level.
@@ -68,11 +76,12 @@ impl Node {
     pub(crate) fn heap_bytes(&self) -> usize {
         let text = |text: &Shared<Box<[u8]>>| text.load_unguarded().map_or(0, |text| text_bytes(text));
         let upper = self.upper.load_unguarded().map_or(0, |links| size_of_val(&**links) + 16);
-        text(&self.name) + text(&self.attribute) + upper
+        let attribute = self.attribute.load_unguarded().map_or(0, Attribute::memory_bytes);
+        text(&self.name) + attribute + upper
     }
 }
 
-/// Bytes of a name or attribute on the heap: the text and its fat pointer's box.
+/// Bytes of a name on the heap: the text and its fat pointer's box.
 pub(crate) fn text_bytes(text: &[u8]) -> usize {
     text.len() + size_of::<Box<[u8]>>()
 }
@@ -181,7 +190,7 @@ impl Graph {
         let upper = (level > 0).then(|| (0..level * self.m).map(|_| AtomicU32::new(EMPTY)).collect());
         let node = Node {
             name: Shared::new(Some(name.into())),
-            attribute: Shared::new(attribute.map(Box::from)),
+            attribute: Shared::new(attribute.map(Attribute::parse)),
             upper: Shared::new(upper),
             l2_bits: AtomicU64::new(l2.to_bits()),
             member_index: AtomicU32::new(0),
@@ -261,8 +270,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_one_cache_line() {
-        assert_eq!(size_of::<Node>(), 64);
+    fn a_node_is_small() {
+        assert_eq!(size_of::<Node>(), 48);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
 //!   |  names: name -> NodeId     members: dense list of ids     entry point    |
-//!   |  per NodeId:   Node (64 B) | level-0 links (2M x u32) | row (dim x f32)   |
+//!   |  per NodeId:   Node | level-0 links (2M x u32) | row (f32) | code         |
 //!   +--------------------------------------------------------------------------+
 //!        |  what was unlinked waits in limbo until every reader's epoch has passed
 //!        v
@@ -35,6 +35,7 @@ mod distance;
 pub mod epoch;
 mod error;
 mod exact;
+mod filter;
 mod graph;
 mod hnsw;
 mod members;
@@ -54,6 +55,7 @@ mod writer;
 pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
+pub use filter::{Attribute, Filter, FilterError};
 pub use graph::NodeId;
 pub use hnsw::Progress;
 pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use crate::admission::All;
 use crate::epoch::{Domain, Guard};
 use crate::error::Error;
+use crate::filter::Attribute;
 use crate::graph::{Node, NodeId};
 use crate::hnsw::{Index, Probe};
 use crate::members::Members;
@@ -164,7 +165,7 @@ impl VectorSet {
 
     pub fn attribute<'a>(&'a self, name: &[u8], guard: &'a Guard) -> Option<&'a [u8]> {
         let id = self.find(name, guard)?;
-        self.index.graph.node(id).attribute.load(guard).map(|text| &**text)
+        self.index.graph.node(id).attribute.load(guard).map(Attribute::text)
     }
 
     /// The neighbors of an element, per level from 0 up, with their scores; in no order within a level.
@@ -352,6 +353,6 @@ pub struct Hit<'a> {
 
 impl<'a> Hit<'a> {
     pub fn attribute(&self) -> Option<&'a [u8]> {
-        self.node.attribute.load(self.guard).map(|text| &**text)
+        self.node.attribute.load(self.guard).map(Attribute::text)
     }
 }

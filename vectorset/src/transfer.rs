@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::epoch::Guard;
 use crate::error::Error;
+use crate::filter::Attribute;
 use crate::graph::{MAX_LEVEL, NodeId};
 use crate::hnsw::Probe;
 use crate::params::Quantization;
@@ -67,7 +68,7 @@ impl VectorSet {
             NodeView {
                 id: uid(id),
                 name: self.name(id, guard),
-                attribute: node.attribute.load(guard).map(|text| &**text),
+                attribute: node.attribute.load(guard).map(Attribute::text),
                 blob,
                 range,
                 l2: node.l2(),

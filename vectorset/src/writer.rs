@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
+use crate::filter::Attribute;
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
 use crate::hnsw::{Index, Plan, Selection};
 use crate::names::{NamesWriter, RetiredTables};
@@ -49,7 +50,7 @@ pub struct Writer {
 /// Something that no new reader can find.
 pub(crate) enum Retired {
     Node(NodeId),
-    Attribute(Unlinked<Box<[u8]>>),
+    Attribute(Unlinked<Attribute>),
     Names(RetiredTables),
 }
 
@@ -60,7 +61,7 @@ impl Retired {
             // SAFETY: the node was initialised and left the members when it was retired; the caller vouches
             // for the readers.
             Retired::Node(id) => unsafe { index.graph.destroy(id) },
-            Retired::Attribute(text) => text.free(),
+            Retired::Attribute(attribute) => attribute.free(),
             Retired::Names(tables) => tables.free(),
         }
     }
@@ -105,7 +106,7 @@ impl Writer {
         let kept = old.and_then(|old| set.index.graph.node(old).attribute.load_unguarded());
         let attribute = match attribute {
             Some(given) => Some(given).filter(|given| !given.is_empty()),
-            None => kept.map(|text| &**text),
+            None => kept.map(Attribute::text),
         };
         let id = self.take_id().ok_or(Error::Full)?;
         let level = self.draw_level();
@@ -189,7 +190,7 @@ impl Writer {
         let node = set.index.graph.node(id);
         let attribute = attribute.filter(|text| !text.is_empty());
         let before = node.heap_bytes();
-        let old = node.attribute.swap(attribute.map(Box::from));
+        let old = node.attribute.swap(attribute.map(Attribute::parse));
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
