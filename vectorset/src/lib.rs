@@ -9,7 +9,7 @@
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
 //!   |  names: name -> NodeId     members: dense list of ids     entry point    |
-//!   |  per NodeId:   Node (64 B) | level-0 links (2M x u32) | row (dim x f32)   |
+//!   |  per NodeId:   Node | level-0 links (2M x u32) | row (f32) | code         |
 //!   +--------------------------------------------------------------------------+
 //!        |  what was unlinked waits in limbo until every reader's epoch has passed
 //!        v
@@ -52,6 +52,7 @@ mod set;
 mod shared;
 mod slab;
 mod sync;
+mod transfer;
 mod vectors;
 mod writer;
 
@@ -66,4 +67,5 @@ pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quant
 pub use scratch::SearchScratch;
 pub use search::{Search, SearchOptions, Way};
 pub use set::{Hit, Hits, Query, RawVector, VectorSet};
+pub use transfer::{LoadedNode, NodeView};
 pub use writer::{Added, Remains, Writer};

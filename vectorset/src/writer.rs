@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +36,7 @@ pub enum Added {
 
 /// The right to change a set.
 pub struct Writer {
-    set: Arc<VectorSet>,
+    pub(crate) set: Arc<VectorSet>,
     names: NamesWriter,
     limbo: Limbo<Retired>,
     /// Ids to use again, the lowest first: high chunks empty and can be released.
@@ -46,7 +45,7 @@ pub struct Writer {
     /// Ids in use or in limbo, per chunk.
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
-    towers: Vec<Vec<NodeId>>,
+    pub(crate) towers: Vec<Vec<NodeId>>,
     random: u64,
     /// The nodes linked last, the newest at the back: a plan that is older does not know them.
     recent: VecDeque<NodeId>,
@@ -184,11 +183,7 @@ impl Writer {
             }
             None => {
                 self.link_node(id, &arrival, scratch);
-                let (member_index, bytes) = set.members.push(id);
-                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
-                self.count_bytes(bytes as isize);
-                let retired = self.names_changed(|names| names.insert(&set.names, name, id));
-                self.retire(retired.map(Retired::Names));
+                self.make_member(name, id);
                 Added::New
             }
         };
@@ -206,22 +201,34 @@ impl Writer {
             index.commit_plan(id, plan, recent, selection)
         });
         if !is_linked {
-            plan.begin(arrival.ef.clamp(1, set.len().max(1)));
-            index.step_plan(plan, arrival.probe, arrival.level, walk, selection, usize::MAX);
-            let is_linked = index.commit_plan(id, plan, iter::empty(), selection);
-            assert!(is_linked, "nothing has changed since the plan");
+            let ef = arrival.ef.clamp(1, set.len().max(1));
+            index.link_node(id, arrival.probe, ef, walk, plan, selection);
         }
-        if arrival.level > 0 {
-            let tower_index = self.towers[arrival.level].len() as u32;
-            index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
-            self.towers[arrival.level].push(id);
-        }
+        self.put_in_tower(id, arrival.level);
         if self.recent.len() == MAX_RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(id);
         // Counted when it is linked: a plan that sees the count finds the node.
         set.max_node_uid.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn put_in_tower(&mut self, id: NodeId, level: usize) {
+        if level > 0 {
+            let tower_index = self.towers[level].len() as u32;
+            self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
+            self.towers[level].push(id);
+        }
+    }
+
+    /// Lists and names a node that has a new name.
+    pub(crate) fn make_member(&mut self, name: &[u8], id: NodeId) {
+        let set = self.set.clone();
+        let (member_index, bytes) = set.members.push(id);
+        set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+        self.count_bytes(bytes as isize);
+        let retired = self.names_changed(|names| names.insert(&set.names, name, id));
+        self.retire(retired.map(Retired::Names));
     }
 
     /// Removes an element; false if there is none of that name.
@@ -354,7 +361,7 @@ impl Writer {
         self.count_bytes(-(bytes as isize));
     }
 
-    fn take_id(&mut self) -> Option<NodeId> {
+    pub(crate) fn take_id(&mut self) -> Option<NodeId> {
         let id = match self.free_ids.pop() {
             Some(Reverse(id)) => NodeId(id),
             None if self.next_id < MAX_NODES => {
@@ -381,7 +388,7 @@ impl Writer {
         level_of(z ^ z >> 31, self.set.params.m)
     }
 
-    fn count_bytes(&self, change: isize) {
+    pub(crate) fn count_bytes(&self, change: isize) {
         self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
     }
 }
