@@ -55,7 +55,7 @@ mod writer;
 pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
-pub use filter::{Attribute, Filter, FilterError};
+pub use filter::{Attribute, Filter, FilterError, FilteredSearch};
 pub use graph::NodeId;
 pub use hnsw::Progress;
 pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};

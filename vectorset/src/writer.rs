@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
-use crate::filter::Attribute;
+use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
 use crate::hnsw::{Index, Plan, Selection};
 use crate::names::{NamesWriter, RetiredTables};
@@ -22,6 +22,9 @@ use crate::shared::Unlinked;
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
 const COLLECTED_PER_CHANGE: usize = 8;
+
+/// Sets below this are scanned anyway: no list of matches is kept for them.
+const MIN_LISTED_SET: usize = 1024;
 
 /// What became of an added element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +119,8 @@ impl Writer {
         set.max_node_uid.fetch_add(1, Ordering::Relaxed);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
 
+        self.log_changed(id);
+
         let ef = ef.clamp(1, set.len().max(1));
         set.index.measure_structure(probe);
         set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
@@ -194,6 +199,7 @@ impl Writer {
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         self.retire(old.map(Retired::Attribute));
         self.collect(COLLECTED_PER_CHANGE);
         true
@@ -220,6 +226,9 @@ impl Writer {
         let retired = self.names_changed(|names| names.clear(&set.names));
         self.retire(retired.map(Retired::Names));
         set.members.clear();
+        if let Some(cache) = set.matches.get() {
+            cache.log.forget_all();
+        }
         set.attributes_count.store(0, Ordering::Relaxed);
         let mut closed = Limbo::new();
         closed.push(&set.domain, ());
@@ -231,6 +240,9 @@ impl Writer {
         let set = self.set.clone();
         let node = set.index.graph.node(id);
         node.mark_dead();
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_removed(id);
+        }
         let had_attribute = node.attribute.load_unguarded().is_some();
         set.attributes_count.fetch_sub(u32::from(had_attribute), Ordering::Relaxed);
         if node.level() > 0 {
@@ -248,6 +260,17 @@ impl Writer {
         }
         set.index.unlink_node(id, &mut scratch.walk, &mut self.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
+    fn log_changed(&self, id: NodeId) {
+        let set = &*self.set;
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_changed(id);
+        } else if set.len() >= MIN_LISTED_SET && set.attributes_count() > 0 {
+            let cache = set.matches.get_or_init(|| Box::new(MatchCache::new()));
+            self.count_bytes(cache.base_bytes() as isize);
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
