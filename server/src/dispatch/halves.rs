@@ -17,7 +17,8 @@ use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
-use super::{INTERNAL_ERROR, Node, Step};
+use super::route::Step;
+use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Find, Handler};

@@ -10,6 +10,7 @@ use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
 
 use super::gather::part_proto;
+use super::jobs::RunningJob;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
@@ -215,13 +216,7 @@ impl Node {
                 outbox.cancel_reply(mark, head.reply_to);
                 let caller = Caller { client: head.client, db: head.db };
                 let proto = head.proto;
-                self.jobs.push_back(super::RunningJob {
-                    job,
-                    to: head.reply_to,
-                    origin: from,
-                    caller,
-                    proto,
-                });
+                self.jobs.push_back(RunningJob { job, to: head.reply_to, origin: from, caller, proto });
             }
         }
         // The handler cannot have written to this outbox: it knows no peers.
