@@ -147,9 +147,8 @@ impl Node {
             command: row.id.0,
             hashed_at: 0,
             hash: 0,
-            argc: half.len() as u32,
         };
-        self.outboxes[usize::from(peer.0)].push_request(&head, (0..half.len()).map(|i| half.get(i)));
+        self.outboxes[usize::from(peer.0)].push_request(&head, half);
     }
 
     fn note_half(

@@ -283,10 +283,8 @@ impl Node {
             command: row.id.0,
             hashed_at,
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
-            argc: args.len() as u32,
         };
-        let ranges = args.ranges();
-        self.outboxes[usize::from(shard.0)].push_request(&head, (0..ranges.len()).map(|i| args.get(i)));
+        self.outboxes[usize::from(shard.0)].push_request(&head, args);
     }
 
     /// Reserves room toward `peer` for one request and its reply.
