@@ -18,7 +18,7 @@ use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
-use super::halves::Half;
+use super::halves::{Half, HalfBuffers};
 use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
@@ -434,7 +434,8 @@ impl Node {
     /// The other half was refused: the command becomes a lend in its ordered round.
     pub(super) fn lend_instead(&mut self, id: LendId, half: Half) {
         self.release_half(&half);
-        let args = Args::new(&half.text, &half.ranges);
+        let HalfBuffers { text, ranges, .. } = half.buffers;
+        let args = Args::new(&text, &ranges);
         let keys = Self::keys_of(half.row, args);
         let plan = LendPlan { row: half.row, args, multi: None, mode: half.mode, keys, watch_mask: 0 };
         let owners = self.owners_of(&plan);
@@ -444,8 +445,8 @@ impl Node {
             db: half.db,
             proto: half.proto,
             row: half.row,
-            text: half.text,
-            ranges: half.ranges,
+            text,
+            ranges,
             multi: None,
             mode: half.mode,
             owners,

@@ -65,7 +65,7 @@ use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 
 use gather::Gather;
-use halves::Half;
+use halves::{Half, HalfBuffers};
 use inbox::LaneItem;
 use jobs::RunningJob;
 use loans::{Ask, Lend};
@@ -123,8 +123,7 @@ pub struct Node {
     is_strict: bool,
     scratch: Vec<u8>,
     half_ranges: Vec<ArgRange>,
-    half_hashes: Vec<u64>,
-    spare_args: Vec<(Vec<u8>, Vec<ArgRange>)>,
+    spare_halves: Vec<HalfBuffers>,
     half_reply: Vec<u8>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
@@ -194,8 +193,7 @@ impl Node {
             is_strict: false,
             scratch: Vec::new(),
             half_ranges: Vec::new(),
-            half_hashes: Vec::new(),
-            spare_args: Vec::new(),
+            spare_halves: Vec::new(),
             half_reply: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),

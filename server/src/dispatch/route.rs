@@ -225,6 +225,9 @@ impl Node {
         let mut owner = None;
         let mut is_single = true;
         row.command.for_each_key(args, |index, _| {
+            if !is_single {
+                return;
+            }
             let shard = self.server.shard_of(args.get(index));
             is_single &= *owner.get_or_insert(shard) == shard;
         });
