@@ -52,13 +52,14 @@ mod set;
 mod shared;
 mod slab;
 mod sync;
+mod transfer;
 mod vectors;
 mod writer;
 
 pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
-pub use filter::{Attribute, Filter, FilterError};
+pub use filter::{Attribute, Filter, FilterError, FilteredSearch};
 pub use graph::NodeId;
 pub use hnsw::Progress;
 pub use insertion::{Insertion, Planned};
@@ -66,4 +67,5 @@ pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quant
 pub use scratch::SearchScratch;
 pub use search::{Search, SearchOptions, Way};
 pub use set::{Hit, Hits, Query, RawVector, VectorSet};
+pub use transfer::{LoadedNode, NodeView};
 pub use writer::{Added, Remains, Writer};

@@ -6,13 +6,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
-use crate::filter::Attribute;
+use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
 use crate::hnsw::{Index, Plan, Probe};
 use crate::insertion::{Planned, level_of};
@@ -27,6 +26,8 @@ const COLLECTED_PER_CHANGE: usize = 8;
 
 /// Nodes remembered for plans that do not know them. More plans than that are seldom under way at once.
 const MAX_RECENT: usize = 16;
+/// Sets below this are scanned anyway: no list of matches is kept for them.
+const MIN_LISTED_SET: usize = 1024;
 
 /// What became of an added element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub enum Added {
 
 /// The right to change a set.
 pub struct Writer {
-    set: Arc<VectorSet>,
+    pub(crate) set: Arc<VectorSet>,
     names: NamesWriter,
     limbo: Limbo<Retired>,
     /// Ids to use again, the lowest first: high chunks empty and can be released.
@@ -46,7 +47,7 @@ pub struct Writer {
     /// Ids in use or in limbo, per chunk.
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
-    towers: Vec<Vec<NodeId>>,
+    pub(crate) towers: Vec<Vec<NodeId>>,
     random: u64,
     /// The nodes linked last, the newest at the back: a plan that is older does not know them.
     recent: VecDeque<NodeId>,
@@ -170,6 +171,7 @@ impl Writer {
         set.index.graph.create(id, arrival.level, name, attribute, arrival.l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         let added = match old {
             Some(old) => {
                 set.changes.fetch_add(1, Ordering::AcqRel);
@@ -184,11 +186,7 @@ impl Writer {
             }
             None => {
                 self.link_node(id, &arrival, scratch);
-                let (member_index, bytes) = set.members.push(id);
-                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
-                self.count_bytes(bytes as isize);
-                let retired = self.names_changed(|names| names.insert(&set.names, name, id));
-                self.retire(retired.map(Retired::Names));
+                self.make_member(name, id);
                 Added::New
             }
         };
@@ -206,22 +204,34 @@ impl Writer {
             index.commit_plan(id, plan, recent, selection)
         });
         if !is_linked {
-            plan.begin(arrival.ef.clamp(1, set.len().max(1)));
-            index.step_plan(plan, arrival.probe, arrival.level, walk, selection, usize::MAX);
-            let is_linked = index.commit_plan(id, plan, iter::empty(), selection);
-            assert!(is_linked, "nothing has changed since the plan");
+            let ef = arrival.ef.clamp(1, set.len().max(1));
+            index.link_node(id, arrival.probe, ef, walk, plan, selection);
         }
-        if arrival.level > 0 {
-            let tower_index = self.towers[arrival.level].len() as u32;
-            index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
-            self.towers[arrival.level].push(id);
-        }
+        self.put_in_tower(id, arrival.level);
         if self.recent.len() == MAX_RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(id);
         // Counted when it is linked: a plan that sees the count finds the node.
         set.max_node_uid.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn put_in_tower(&mut self, id: NodeId, level: usize) {
+        if level > 0 {
+            let tower_index = self.towers[level].len() as u32;
+            self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
+            self.towers[level].push(id);
+        }
+    }
+
+    /// Lists and names a node that has a new name.
+    pub(crate) fn make_member(&mut self, name: &[u8], id: NodeId) {
+        let set = self.set.clone();
+        let (member_index, bytes) = set.members.push(id);
+        set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+        self.count_bytes(bytes as isize);
+        let retired = self.names_changed(|names| names.insert(&set.names, name, id));
+        self.retire(retired.map(Retired::Names));
     }
 
     /// Removes an element; false if there is none of that name.
@@ -252,6 +262,7 @@ impl Writer {
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         self.retire(old.map(Retired::Attribute));
         self.collect(COLLECTED_PER_CHANGE);
         true
@@ -279,6 +290,9 @@ impl Writer {
         let retired = self.names_changed(|names| names.clear(&set.names));
         self.retire(retired.map(Retired::Names));
         set.members.clear();
+        if let Some(cache) = set.matches.get() {
+            cache.log.forget_all();
+        }
         set.attributes_count.store(0, Ordering::Relaxed);
         let mut closed = Limbo::new();
         closed.push(&set.domain, ());
@@ -290,6 +304,9 @@ impl Writer {
         let set = self.set.clone();
         let node = set.index.graph.node(id);
         node.mark_dead();
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_removed(id);
+        }
         let had_attribute = node.attribute.load_unguarded().is_some();
         set.attributes_count.fetch_sub(u32::from(had_attribute), Ordering::Relaxed);
         if node.level() > 0 {
@@ -308,6 +325,17 @@ impl Writer {
         self.recent.retain(|&recent| recent != id);
         set.index.unlink_node(id, &mut scratch.walk, &mut scratch.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
+    fn log_changed(&self, id: NodeId) {
+        let set = &*self.set;
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_changed(id);
+        } else if set.len() >= MIN_LISTED_SET && set.attributes_count() > 0 {
+            let cache = set.matches.get_or_init(|| Box::new(MatchCache::new()));
+            self.count_bytes(cache.base_bytes() as isize);
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
@@ -354,7 +382,7 @@ impl Writer {
         self.count_bytes(-(bytes as isize));
     }
 
-    fn take_id(&mut self) -> Option<NodeId> {
+    pub(crate) fn take_id(&mut self) -> Option<NodeId> {
         let id = match self.free_ids.pop() {
             Some(Reverse(id)) => NodeId(id),
             None if self.next_id < MAX_NODES => {
@@ -381,7 +409,7 @@ impl Writer {
         level_of(z ^ z >> 31, self.set.params.m)
     }
 
-    fn count_bytes(&self, change: isize) {
+    pub(crate) fn count_bytes(&self, change: isize) {
         self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
     }
 }

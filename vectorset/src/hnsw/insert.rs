@@ -186,6 +186,23 @@ impl Index {
         DISTANCES_PER_WEIGHED * m_max
     }
 
+    /// Writer only: plans and commits a node that is stored and has no link. `probe` was prepared from its
+    /// vector.
+    pub(crate) fn link_node(
+        &self,
+        id: NodeId,
+        probe: &Probe,
+        ef: usize,
+        walk: &mut Walk,
+        plan: &mut Plan,
+        selection: &mut Selection,
+    ) {
+        plan.begin(ef);
+        self.step_plan(plan, probe, self.graph.node(id).level(), walk, selection, usize::MAX);
+        let is_linked = self.commit_plan(id, plan, std::iter::empty(), selection);
+        assert!(is_linked, "nothing has changed since the plan");
+    }
+
     /// Writer only: links the node as planned, level 0 first, and to those of `recent` that are near enough.
     /// With at least one candidate the node has at least one link on level 0 afterwards; false if it has
     /// none, or if the graph has grown levels that the plan does not know: then the plan is to be made anew.
