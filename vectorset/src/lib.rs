@@ -4,6 +4,7 @@
 //! ```text
 //!   Writer (one, the owner shard)            readers (every worker)
 //!   add, remove, set_attribute, collect      participant.pin() -> Guard -> search, vector, links, ...
+//!   commit                                <- begin_insertion, step: what `add` costs, but for microseconds
 //!        |                                                |
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
@@ -38,6 +39,8 @@ mod exact;
 mod filter;
 mod graph;
 mod hnsw;
+mod insertion;
+mod links;
 mod members;
 mod names;
 mod params;
@@ -48,6 +51,7 @@ mod search;
 mod set;
 mod shared;
 mod slab;
+mod sync;
 mod transfer;
 mod vectors;
 mod writer;
@@ -58,6 +62,7 @@ pub use error::Error;
 pub use filter::{Attribute, Filter, FilterError, FilteredSearch};
 pub use graph::NodeId;
 pub use hnsw::Progress;
+pub use insertion::{Insertion, Planned};
 pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};
 pub use scratch::SearchScratch;
 pub use search::{Search, SearchOptions, Way};

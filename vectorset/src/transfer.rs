@@ -142,12 +142,10 @@ impl Writer {
             }
         }
         for id in unreached {
-            let level = graph.node(id).level();
             let ef = REPAIR_EF.min(ids.len());
-            let SearchScratch { probe, walk } = scratch;
+            let SearchScratch { probe, walk, plan, selection, .. } = scratch;
             set.index.probe_stored(id, probe);
-            set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
-            set.index.commit_insert(id, level, &self.plan, &mut self.selection);
+            set.index.link_node(id, probe, ef, walk, plan, selection);
         }
     }
 }
