@@ -155,7 +155,7 @@ impl State {
         scratch.walk.found.clear();
         let mut state = State { stage: Stage::Done, options, changes, measured: 0 };
         let len = set.members.len();
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let is_radial = options.radius.is_some() && options.count > options.ef;
         let ef = if is_radial { options.ef } else { options.ef.max(options.count) }.min(len as usize);
         if options.count == 0 || len == 0 {
@@ -189,7 +189,7 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
         let mut left = budget;
         loop {
