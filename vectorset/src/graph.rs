@@ -1,46 +1,52 @@
 //! Node and link memory of the graph.
 //!
 //! ```text
-//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes each
-//!   level0 [ u32 x 2M ]                     whole cache lines (128 B at M = 16), ended by EMPTY if short
+//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | version | level | dead ]   48 bytes
+//!   level0 [ u32 x 2M, or M ]               whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
 //!
 //! Readers walk the lists while the writer changes single slots: each slot always holds EMPTY or an id whose
-//! node is initialised and not yet recycled, and that is all a reader needs. It may miss a link that moves
-//! within its list or see one twice; neither does harm. Invariant: a list has no gap before EMPTY (as the
-//! writer sees it).
+//! node is initialised and not yet recycled, and that is all a reader needs (`links`). A node's version moves
+//! with every change of its lists: a plan made from them can tell whether they are still the same.
 
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::filter::Attribute;
+use crate::links::{self, EMPTY};
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
 
 /// An element's place in all per-node memory. Never reused while a reader may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct NodeId(pub(crate) u32);
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The place as a number; of no meaning to clients, and given again after a removal.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
 
 /// Ids stay below this: the top bit is free for marks.
 pub(crate) const MAX_NODES: u32 = 1 << 31;
-
-/// Ends a link list.
-pub(crate) const EMPTY: u32 = u32::MAX;
 
 /// Redis refuses levels above 16 when it loads a set; so none is drawn.
 pub(crate) const MAX_LEVEL: usize = 15;
 
 const LINKS_PER_LINE: usize = 16;
 
-#[repr(C, align(64))]
+#[repr(C)]
 pub(crate) struct Node {
     pub(crate) name: Shared<Box<[u8]>>,
-    pub(crate) attribute: Shared<Box<[u8]>>,
+    pub(crate) attribute: Shared<Attribute>,
     upper: Shared<Box<[AtomicU32]>>,
     l2_bits: AtomicU64,
     /// Where the node stands in the set's member list, and in the writer's list of nodes of its level.
     pub(crate) member_index: AtomicU32,
     pub(crate) tower_index: AtomicU32,
+    version: AtomicU32,
     level: AtomicU8,
     dead: AtomicBool,
 }
@@ -64,15 +70,27 @@ impl Node {
         self.dead.store(true, Ordering::Release);
     }
 
+    /// How often the node's lists have changed. Who reads it before the lists, and finds it unmoved when no
+    /// writer is at work, has seen the lists as they are.
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+
     /// Bytes that the node holds on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         let text = |text: &Shared<Box<[u8]>>| text.load_unguarded().map_or(0, |text| text_bytes(text));
         let upper = self.upper.load_unguarded().map_or(0, |links| size_of_val(&**links) + 16);
-        text(&self.name) + text(&self.attribute) + upper
+        let attribute = self.attribute.load_unguarded().map_or(0, Attribute::memory_bytes);
+        text(&self.name) + attribute + upper
     }
 }
 
-/// Bytes of a name or attribute on the heap: the text and its fat pointer's box.
+/// Bytes of a name on the heap: the text and its fat pointer's box.
 pub(crate) fn text_bytes(text: &[u8]) -> usize {
     text.len() + size_of::<Box<[u8]>>()
 }
@@ -81,26 +99,30 @@ pub(crate) struct Graph {
     nodes: Slab,
     level0: Slab,
     m: usize,
+    m_max0: usize,
     entry: AtomicU32,
 }
 
 impl Graph {
-    pub(crate) fn level0_stride(m: usize) -> usize {
-        (2 * m).next_multiple_of(LINKS_PER_LINE) * size_of::<u32>()
+    /// Bytes of a level-0 record of `m_max0` links.
+    pub(crate) fn level0_stride(m_max0: usize) -> usize {
+        m_max0.next_multiple_of(LINKS_PER_LINE) * size_of::<u32>()
     }
 
-    pub(crate) fn new(m: usize, geometry: Geometry) -> Graph {
+    /// A graph of `m_max0` links a node on level 0 and `m` above.
+    pub(crate) fn new(m: usize, m_max0: usize, geometry: Geometry) -> Graph {
         Graph {
             nodes: Slab::new(geometry, size_of::<Node>()),
-            level0: Slab::new(geometry, Graph::level0_stride(m)),
+            level0: Slab::new(geometry, Graph::level0_stride(m_max0)),
             m,
+            m_max0,
             entry: AtomicU32::new(EMPTY),
         }
     }
 
-    /// The paper's M_max: M on the upper levels, 2M on level 0.
+    /// The paper's M_max: M on the upper levels, 2M (or what `Layer0` says) on level 0.
     pub(crate) fn m_max(&self, level: usize) -> usize {
-        if level == 0 { 2 * self.m } else { self.m }
+        if level == 0 { self.m_max0 } else { self.m }
     }
 
     pub(crate) fn m(&self) -> usize {
@@ -119,7 +141,7 @@ impl Graph {
     pub(crate) fn slots(&self, id: NodeId, level: usize) -> &[AtomicU32] {
         if level == 0 {
             // SAFETY: as for `node`: `create` filled the record with EMPTY before the id was published.
-            unsafe { slice::from_raw_parts(self.level0.record(id.0).cast::<AtomicU32>(), 2 * self.m) }
+            unsafe { slice::from_raw_parts(self.level0.record(id.0).cast::<AtomicU32>(), self.m_max0) }
         } else {
             let upper =
                 self.node(id).upper.load_unguarded().expect("a node linked on a level has that level");
@@ -129,8 +151,7 @@ impl Graph {
 
     #[inline(always)]
     pub(crate) fn neighbors(&self, id: NodeId, level: usize) -> impl Iterator<Item = NodeId> {
-        let links = self.slots(id, level).iter().map(|slot| slot.load(Ordering::Acquire));
-        links.take_while(|&link| link != EMPTY).map(NodeId)
+        links::iter(self.slots(id, level)).map(NodeId)
     }
 
     /// Asks the cache for the level-0 links of a node.
@@ -142,7 +163,9 @@ impl Graph {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let record = self.level0.record(id.0).cast_const().cast::<i8>();
             _mm_prefetch::<_MM_HINT_T0>(record);
-            _mm_prefetch::<_MM_HINT_T0>(record.add(64));
+            if self.m_max0 > LINKS_PER_LINE {
+                _mm_prefetch::<_MM_HINT_T0>(record.add(64));
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
@@ -175,11 +198,12 @@ impl Graph {
         let upper = (level > 0).then(|| (0..level * self.m).map(|_| AtomicU32::new(EMPTY)).collect());
         let node = Node {
             name: Shared::new(Some(name.into())),
-            attribute: Shared::new(attribute.map(Box::from)),
+            attribute: Shared::new(attribute.map(Attribute::parse)),
             upper: Shared::new(upper),
             l2_bits: AtomicU64::new(l2.to_bits()),
             member_index: AtomicU32::new(0),
             tower_index: AtomicU32::new(0),
+            version: AtomicU32::new(0),
             level: AtomicU8::new(level as u8),
             dead: AtomicBool::new(false),
         };
@@ -188,7 +212,7 @@ impl Graph {
         unsafe {
             self.nodes.record(id.0).cast::<Node>().write(node);
             let links = self.level0.record(id.0).cast::<u32>();
-            for slot in 0..Graph::level0_stride(self.m) / size_of::<u32>() {
+            for slot in 0..Graph::level0_stride(self.m_max0) / size_of::<u32>() {
                 links.add(slot).write(EMPTY);
             }
         }
@@ -232,21 +256,14 @@ impl Graph {
     }
 
     fn append(&self, from: NodeId, to: NodeId, level: usize) {
-        let slots = self.slots(from, level);
-        let free = slots.iter().find(|slot| slot.load(Ordering::Relaxed) == EMPTY);
-        free.expect("a list that is appended to has room").store(to.0, Ordering::Release);
+        links::append(self.slots(from, level), to.0);
+        self.node(from).note_change();
     }
 
     /// Takes `to` out of the list of `from` only: for the lists that name a removed node.
     pub(crate) fn take_out(&self, from: NodeId, to: NodeId, level: usize) {
-        let slots = self.slots(from, level);
-        let degree = self.degree(from, level);
-        let at = slots[..degree].iter().position(|slot| slot.load(Ordering::Relaxed) == to.0);
-        let at = at.expect("links are mutual");
-        // The last link takes the place of the removed one before its own place is cleared: a reader may see
-        // it twice, and misses it only if it had already passed the first place.
-        slots[at].store(slots[degree - 1].load(Ordering::Relaxed), Ordering::Release);
-        slots[degree - 1].store(EMPTY, Ordering::Release);
+        links::take_out(self.slots(from, level), to.0);
+        self.node(from).note_change();
     }
 }
 
@@ -255,13 +272,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_one_cache_line() {
-        assert_eq!(size_of::<Node>(), 64);
+    fn a_node_is_small() {
+        assert_eq!(size_of::<Node>(), 48);
     }
 
     #[test]
     fn a_list_has_no_gap_after_links_are_taken_out() {
-        let graph = Graph::new(4, Geometry::for_stride(64));
+        let graph = Graph::new(4, 8, Geometry::for_stride(64));
         let ids: Vec<NodeId> = (0..9).map(NodeId).collect();
         for &id in &ids {
             graph.ensure(id);
