@@ -343,7 +343,9 @@ impl Cluster {
                         View::Shared(bytes) => Content::Text(bytes.to_vec()),
                         View::Set(set) => Content::Set(set.iter().map(|element| element.to_vec()).collect()),
                         View::Lent => panic!("a key is still away"),
-                        View::List(_) | View::Hash(_) | View::Vector(_) => panic!("no program makes one"),
+                        View::List(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) => {
+                            panic!("no program makes one")
+                        }
                     };
                     assert!(db < N_DATABASES, "no program selects database {db}");
                     state[db].insert(entry.key().to_vec(), content);
