@@ -100,6 +100,12 @@ fn used_memory(conn: &mut Conn) -> u64 {
     field.expect("a field").parse().expect("a number")
 }
 
+/// Resident memory of the process.
+fn resident_bytes(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process");
+    statm.split(' ').nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
+}
+
 /// User and system time of the whole process, in ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process");
@@ -258,7 +264,10 @@ fn case_14_updates_beside_inserts_and_searches() {
     let all = search(&mut conn, "v", &random_row(&mut Rng::new(1), 12), &format!("COUNT {card} TRUTH"));
     assert_eq!(all.len() as i64, card);
     for i in 0..50 {
-        assert_eq!(texts(&words(&mut conn, &format!("VSIM v ELE shared{i} COUNT 1"))), [format!("shared{i}")]);
+        assert_eq!(
+            texts(&words(&mut conn, &format!("VSIM v ELE shared{i} COUNT 1"))),
+            [format!("shared{i}")]
+        );
     }
 }
 
@@ -294,8 +303,6 @@ fn case_15_filters_find_what_matches() {
     }
     // A range and its members one by one are the same question.
     let range = search(&mut conn, "v", &queries[0], "FILTER .n>=100and.n<104");
-    let members = search(&mut conn, "v", &queries[0], "FILTER .nin[100,101,102,103]");
-    assert_eq!(members, Vec::<String>::new(), "`.nin` is a field of its own");
     let argv = ["VSIM", "v", "ELE", "e0", "FILTER", ".n in [100,101,102,103]"];
     let members: HashSet<String> = texts(&conn.call(&argv)).into_iter().collect();
     assert_eq!(members, range.into_iter().collect());
@@ -311,14 +318,17 @@ fn case_15_filters_of_any_size() {
         let found = conn.call(&["VSIM", "v", "ELE", "a", "FILTER", filter]);
         assert_eq!(texts(&found), ["a"]);
     }
-    for filter in ["(".repeat(100_000), "!".repeat(100_000), ".n == [".repeat(10_000), "'".into(), "".into()] {
+    for filter in ["(".repeat(100_000), "!".repeat(100_000), ".n == [".repeat(10_000), "'".into(), "".into()]
+    {
         let found = conn.call(&["VSIM", "v", "ELE", "a", "FILTER", &filter]);
         assert!(found.is_error(), "{} bytes", filter.len());
     }
     let wide = format!(r#"{{"pad":"{}","n":1}}"#, "x".repeat(1 << 20));
     assert_eq!(conn.call(&["VSETATTR", "v", "a", &wide]), Reply::Int(1));
     assert_eq!(texts(&conn.call(&["VSIM", "v", "ELE", "a", "FILTER", ".n == 1"])), ["a"]);
-    for (json, matches) in [("{\"n\":1", true), ("not json", false), ("{}", false), ("[1]", false), ("{\"n\":[[1]]}", false)] {
+    for (json, matches) in
+        [("{\"n\":1", true), ("not json", false), ("{}", false), ("[1]", false), ("{\"n\":[[1]]}", false)]
+    {
         assert_eq!(conn.call(&["VSETATTR", "v", "a", json]), Reply::Int(1));
         let found = texts(&conn.call(&["VSIM", "v", "ELE", "a", "FILTER", ".n == 1"]));
         assert_eq!(!found.is_empty(), matches, "{json}");
@@ -395,20 +405,23 @@ fn case_19_a_deleted_set_holds_nobody_up() {
 
 #[test]
 fn case_20_memory_is_told_and_grows_evenly() {
-    let (_server, mut conn, mut rng) = start(1);
+    let (server, mut conn, mut rng) = start(1);
     let dim = 128;
     let before = used_memory(&mut conn);
-    let mut last = before;
+    let mut resident = vec![resident_bytes(server.pid())];
     for step in 0..8 {
         let rows: Vec<Vec<f32>> = (0..500).map(|_| random_row(&mut rng, dim)).collect();
         let elements: Vec<(String, &[f32])> =
             rows.iter().enumerate().map(|(i, row)| (format!("{step}:{i}"), row.as_slice())).collect();
         add_all(&mut conn, "v", &elements, &["NOQUANT", "EF", "20"]);
-        let now = used_memory(&mut conn);
-        // No doubling: a step never costs more than a third of all there was, once there is something.
-        assert!(step < 3 || now - last < (last - before) * 2 / 3, "step {step}: {last} to {now}, from {before}");
-        last = now;
+        resident.push(resident_bytes(server.pid()));
     }
+    println!("resident, each 500 elements: {resident:?}");
+    // No doubling: no step costs much more than its share.
+    let share = (resident[8] - resident[0]) / 8;
+    let steepest = resident.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().expect("steps");
+    assert!(steepest < 3 * share, "{steepest} in one step, {share} on average");
+    let last = used_memory(&mut conn);
     let told = words(&mut conn, "MEMORY USAGE v").int().expect("a number") as f64;
     let taken = (last - before) as f64;
     println!("4,000 x {dim}: {:.0} bytes an element told, {:.0} taken", told / 4e3, taken / 4e3);

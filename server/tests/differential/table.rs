@@ -200,6 +200,28 @@ pub(crate) static TABLE: &[Row] = &[
     later(3, "HRANDFIELD hash pick", RandomField),
     later(3, "HRANDFIELD hash negative", RandomField),
     later(3, "HRANDFIELD hash pick WITHVALUES", RandomField),
+    // vector sets
+    row(12, "VADD vq8 VALUES 3 vector element", Exact),
+    row(6, "VADD vq8 VALUES 3 vector element Q8 SETATTR attribute", Exact),
+    row(10, "VADD vf32 VALUES 3 vector element NOQUANT", Exact),
+    row(5, "VADD vf32 VALUES 3 vector element SETATTR attribute NOQUANT EF 50", Exact),
+    row(5, "VADD vbin VALUES 3 vector element BIN", Exact),
+    row(3, "VADD vset VALUES 3 vector element M 16", Exact),
+    row(5, "VREM vset element", Exact),
+    row(3, "VCARD vset", Exact),
+    row(3, "VDIM vset", Exact),
+    row(8, "VEMB vset element", Exact),
+    row(10, "VEMB vset element RAW", Exact),
+    row(4, "VISMEMBER vset element", Exact),
+    row(12, "VGETATTR vset element", Exact),
+    row(5, "VSETATTR vset element attribute", Exact),
+    row(5, "VSIM vset ELE element COUNT 100 TRUTH", AnyOrder),
+    row(5, "VSIM vset VALUES 3 vector COUNT 100 NOTHREAD", AnyOrder),
+    row(6, "VSIM vset VALUES 3 vector WITHSCORES COUNT 100 TRUTH NOTHREAD", Hits),
+    row(6, "VSIM vset ELE element WITHSCORES COUNT 100 NOTHREAD", Hits),
+    row(6, "VSIM vset VALUES 3 vector COUNT 100 WITHATTRIBS TRUTH", Pairs),
+    row(16, "VSIM vset VALUES 3 vector COUNT 100 TRUTH FILTER filter", AnyOrder),
+    row(12, "VSIM vset VALUES 3 vector FILTER filter COUNT 100 FILTER-EF 1000 NOTHREAD", AnyOrder),
 ];
 
 /// Commands of the connection and the whole server: drawn seldom, since they turn over everything.
