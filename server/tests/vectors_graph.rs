@@ -165,15 +165,28 @@ fn case_07_deletions_in_any_order() {
                 assert_eq!(words(&mut conn, &format!("VREM {key} e{id}")), Reply::Int(1));
             }
             n_deleted = upto;
-            let recall = recall(&mut conn, key, &queries, "EF 60");
+            let recall = recall(&mut conn, key, &queries, "EF 10");
             println!("{order} {percent} %: recall {recall:.4}");
-            assert!(recall >= 0.97, "{order} {percent} %: {recall}");
+            assert!(recall >= 0.95, "{order} {percent} %: {recall}");
+            assert_eq!(n_reached(&mut conn, key, ids[n_deleted]), ids.len() - n_deleted, "{order} {percent} %");
             for id in &ids[n_deleted..] {
                 let found = words(&mut conn, &format!("VSIM {key} ELE e{id} COUNT 1 EF 60"));
                 assert_eq!(texts(&found), [format!("e{id}")], "{order} {percent} %");
             }
         }
     }
+}
+
+/// How many elements the links of level 0 lead to.
+fn n_reached(conn: &mut Conn, key: &str, from: usize) -> usize {
+    let mut reached = HashSet::from([format!("e{from}")]);
+    let mut to_expand = vec![format!("e{from}")];
+    while let Some(name) = to_expand.pop() {
+        let levels = words(conn, &format!("VLINKS {key} {name}")).items().expect("levels");
+        let neighbors = texts(levels.last().expect("level 0"));
+        to_expand.extend(neighbors.into_iter().filter(|neighbor| reached.insert(neighbor.clone())));
+    }
+    reached.len()
 }
 
 #[test]
@@ -378,28 +391,28 @@ fn case_17_scores_are_stable_and_in_order() {
 }
 
 #[test]
-fn case_19_a_deleted_set_holds_nobody_up() {
-    let (server, mut conn, mut rng) = start(1);
-    const N: usize = 12_000;
+fn case_19_a_deleted_set_is_freed_in_slices() {
+    const N: usize = 20_000;
+    println!("seed {SEED:#x}");
+    let server = Server::start(Kind::Skerry { threads: 1 }, &["--turn-trace".into(), "yes".into()]);
+    let (mut conn, mut rng) = (server.connect(), Rng::new(SEED));
     let rows: Vec<Vec<f32>> = (0..N).map(|_| random_row(&mut rng, 8)).collect();
     for ending in ["DEL v", "UNLINK v", "PEXPIRE v 1", "FLUSHALL"] {
         add_all(&mut conn, "v", &named(&rows), &["NOQUANT", "EF", "10", "M", "4"]);
-        let start_bytes = used_memory(&mut conn);
-        let mut other = server.connect();
+        let full = used_memory(&mut conn);
+        words(&mut conn, "DEBUG TURNS RESET");
         words(&mut conn, ending);
-        let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(20));
-        while used_memory(&mut conn) > start_bytes / 2 {
+        let end = Instant::now() + Duration::from_secs(20);
+        while used_memory(&mut conn) > full / 2 {
             assert!(Instant::now() < end, "{ending}: the memory does not come back");
-            let before = cpu_ticks(server.pid());
-            let asked = Instant::now();
-            words(&mut other, "PING");
-            // What others on this machine take is not the server's.
-            if cpu_ticks(server.pid()) - before >= 1 {
-                longest = longest.max(asked.elapsed());
-            }
         }
-        println!("{ending}: longest PING {longest:?}");
-        assert!(longest < Duration::from_millis(200), "{ending}: {longest:?}");
+        let turns = words(&mut conn, "DEBUG TURNS");
+        let line = texts(&turns).remove(0);
+        let max_us = line.split("max=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a time");
+        println!("{ending}: {line}");
+        let max_us: u64 = max_us.parse().expect("microseconds");
+        // Thread time, so that others on this machine do not count; this is no optimised build.
+        assert!(max_us < 20_000, "{ending}: a turn of {max_us} us");
     }
 }
 
