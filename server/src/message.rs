@@ -4,6 +4,7 @@
 //!   Batch.bytes    | kind | fixed fields | payload | kind | ...        (little endian)
 //!   Batch.entries  lent values, in the order in which the messages name them (a pointer each)
 //!   Batch.shards   whole shards on loan
+//!   Batch.plans    what the sender has planned for requests that say so, in their order
 //! ```
 //!
 //! A request is copied once, into `bytes`; its arguments are then ranges of that buffer on the other side. Buffers go back to their
@@ -16,6 +17,7 @@ use skerry_resp::request::ArgRange;
 use crate::client::ClientId;
 use crate::keyspace::Entry;
 use crate::shard::{DbIndex, Shard};
+use crate::work::Plans;
 
 /// A bundle for one peer.
 #[derive(Default)]
@@ -23,6 +25,7 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     pub entries: Vec<Entry>,
     pub shards: Vec<Box<Shard>>,
+    pub plans: Vec<Plans>,
     /// Messages in `bytes`.
     pub n_messages: u32,
 }
@@ -39,7 +42,7 @@ impl Batch {
         if self.bytes.capacity() > KEPT_BATCH {
             self.bytes = Vec::new();
         }
-        debug_assert!(self.entries.is_empty() && self.shards.is_empty());
+        debug_assert!(self.entries.is_empty() && self.shards.is_empty() && self.plans.is_empty());
     }
 }
 
@@ -91,6 +94,8 @@ pub struct RequestHead {
     pub hashed_at: u16,
     pub hash: u64,
     pub argc: u32,
+    /// The next of the batch's plans belongs to it.
+    pub has_plans: bool,
 }
 
 /// A message as read from a batch.
@@ -230,7 +235,7 @@ impl Batch {
             ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
         };
         let mut fixed = [0u8; REQUEST_HEAD];
-        fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
+        fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather | (u8::from(head.has_plans) << 3);
         fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
         fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
         fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
@@ -461,7 +466,9 @@ impl<'a> Reader<'a> {
                     2 => ReplyTo::Gather { id: sequence },
                     _ => ReplyTo::Lend { id: LendId(hash) },
                 };
-                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc };
+                let has_plans = fixed[0] & 8 != 0;
+                let head =
+                    RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc, has_plans };
                 let lengths = self.take(argc as usize * 4);
                 let text_at = self.at;
                 let text_len = lengths
@@ -555,6 +562,7 @@ mod tests {
             hashed_at: 1,
             hash: 0xdead_beef,
             argc: 3,
+            has_plans: false,
         };
         batch.push_request(&head, [&b"set"[..], b"k", b"value"].into_iter());
         let mark = batch.begin_reply(ReplyTo::Gather { id: 5 });

@@ -172,7 +172,10 @@ fn case_05_zero_vectors() {
             let near = texts(&words(&mut conn, &format!("VSIM {key} ELE e20 COUNT 3")));
             assert_eq!(near[0], "e20", "{option}: {near:?}");
         }
-        assert_eq!(numbers(&words(&mut conn, &format!("VEMB {key} zero")))[1].abs().round(), if option == "BIN" { 1.0 } else { 0.0 });
+        assert_eq!(
+            numbers(&words(&mut conn, &format!("VEMB {key} zero")))[1].abs().round(),
+            if option == "BIN" { 1.0 } else { 0.0 }
+        );
     }
 }
 
@@ -253,7 +256,10 @@ fn case_18_extreme_names_and_dimensions() {
     for option in [&b"NOQUANT"[..], b"Q8", b"BIN"] {
         let blob = fp32(&wide);
         assert_eq!(conn.call(&[&b"VADD"[..], option, b"FP32", &blob, b"a", option]), Reply::Int(1));
-        assert_eq!(words(&mut conn, &format!("VDIM {}", String::from_utf8_lossy(option))), Reply::Int(65_536));
+        assert_eq!(
+            words(&mut conn, &format!("VDIM {}", String::from_utf8_lossy(option))),
+            Reply::Int(65_536)
+        );
         let reply = conn.call(&[&b"VSIM"[..], option, b"FP32", &blob, b"WITHSCORES"]);
         let score: f64 = texts(&reply)[1].parse().expect("a score");
         assert!((score - 1.0).abs() < 1e-3, "{score}");

@@ -147,6 +147,7 @@ impl Node {
             hashed_at: 0,
             hash: 0,
             argc: half.len() as u32,
+            has_plans: false,
         };
         self.outboxes[usize::from(peer.0)].push_request(&head, (0..half.len()).map(|i| half.get(i)));
     }

@@ -18,6 +18,7 @@ use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
 use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
 use crate::shard::ShardId;
+use crate::work::{Addition, Begun, Plans};
 
 /// What a client of another worker has in line here.
 pub(super) enum LaneItem {
@@ -41,6 +42,7 @@ pub(super) struct LaneRequest {
     head: RequestHead,
     text: Vec<u8>,
     ranges: Vec<ArgRange>,
+    plans: Option<Plans>,
 }
 
 /// Peer requests whose memory is fetched ahead together.
@@ -52,6 +54,7 @@ impl Node {
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
+        let mut plans = std::mem::take(&mut batch.plans).into_iter();
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut reader = Reader::new(&bytes);
         let mut ahead = Reader::new(&bytes);
@@ -65,7 +68,8 @@ impl Node {
             match message {
                 Message::Request { head, lengths, text_at, .. } => {
                     read_ranges(lengths, text_at, &mut ranges);
-                    self.take_request(from, &head, Args::new(&bytes, &ranges));
+                    let plans = if head.has_plans { plans.next() } else { None };
+                    self.take_request(from, &head, Args::new(&bytes, &ranges), plans);
                 }
                 Message::Reply { client, sequence, reply } => {
                     self.give_credit(from);
@@ -137,7 +141,7 @@ impl Node {
     }
 
     /// A request of a peer's client.
-    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>) {
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) {
         let row = row_of(head.command);
         let args = match head.hashed_at {
             0 => args,
@@ -147,29 +151,30 @@ impl Node {
             // Half of a command: never made to wait, for the other half holds its keys meanwhile.
             let is_free = self.holds.is_idle() || self.admits_here(row, args);
             match is_free && !self.lanes.contains_key(&head.client) {
-                true => self.run_for_peer(from, head, row, args),
+                true => self.run_for_peer(from, head, row, args, None),
                 false => self.outboxes[usize::from(from.0)].push_refuse(id),
             }
             return;
         }
         if let Some(lane) = self.lanes.get_mut(&head.client) {
-            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args)));
+            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args, plans)));
             return;
         }
         if !self.holds.is_idle() && !self.admits_here(row, args) {
             self.wait_here(Who::Request(head.client), row, args);
-            let request = LaneItem::Request(LaneRequest::copy(from, head, args));
+            let request = LaneItem::Request(LaneRequest::copy(from, head, args, plans));
             self.lanes.insert(head.client, VecDeque::from([request]));
             return;
         }
-        self.run_for_peer(from, head, row, args);
+        self.run_for_peer(from, head, row, args, plans);
     }
 
     /// Runs the head of a client's lane: it has just been granted what it waited for.
     pub(super) fn run_lane_head(&mut self, client: ClientId) {
         let head = self.lanes.get_mut(&client).and_then(VecDeque::pop_front);
-        let Some(LaneItem::Request(request)) = head else { panic!("a request heads a waiting lane") };
-        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args());
+        let Some(LaneItem::Request(mut request)) = head else { panic!("a request heads a waiting lane") };
+        let plans = request.plans.take();
+        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args(), plans);
     }
 
     /// Runs a client's lane as far as the holds let it.
@@ -182,7 +187,7 @@ impl Node {
                 }
                 Some(LaneItem::Unwatch) => self.unwatch_here(client),
                 Some(LaneItem::Ask(ask)) => self.admit_ask(client, Round::Wait, ask),
-                Some(LaneItem::Request(request)) => {
+                Some(LaneItem::Request(mut request)) => {
                     let row = row_of(request.head.command);
                     if !self.holds.is_idle() && !self.admits_here(row, request.args()) {
                         self.wait_here(Who::Request(client), row, request.args());
@@ -190,7 +195,8 @@ impl Node {
                         lane.push_front(LaneItem::Request(request));
                         return;
                     }
-                    self.run_for_peer(request.from, &request.head, row, request.args());
+                    let plans = request.plans.take();
+                    self.run_for_peer(request.from, &request.head, row, request.args(), plans);
                 }
             }
         }
@@ -198,7 +204,15 @@ impl Node {
 
     /// Runs a peer's request; the reply is written straight into the outbox.
     #[inline]
-    fn run_for_peer(&mut self, from: ShardId, head: &RequestHead, row: &'static Row, args: Args<'_>) {
+    fn run_for_peer(
+        &mut self,
+        from: ShardId,
+        head: &RequestHead,
+        row: &'static Row,
+        args: Args<'_>,
+        plans: Option<Plans>,
+    ) {
+        self.work.begun = plans.map(|planned| Begun::Addition(Addition { planned, next: None }));
         let mut outbox = std::mem::take(&mut self.outboxes[usize::from(from.0)]);
         let mark = outbox.begin_reply(head.reply_to);
         let outcome =
@@ -209,6 +223,7 @@ impl Node {
             Reply::new(&mut outbox.bytes, head.proto).error(INTERNAL_ERROR);
             None
         });
+        self.work.begun = None;
         match is_deferred {
             None => outbox.end_reply(mark),
             Some(job) => {
@@ -273,10 +288,10 @@ impl Node {
 }
 
 impl LaneRequest {
-    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>) -> Self {
+    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) -> Self {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         super::gate::copy_args(args, &mut text, &mut ranges);
-        Self { from, head: *head, text, ranges }
+        Self { from, head: *head, text, ranges, plans }
     }
 
     fn args(&self) -> Args<'_> {

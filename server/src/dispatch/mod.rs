@@ -28,6 +28,7 @@ macro_rules! ctx {
             now_ms: $node.now_ms,
             reply: skerry_resp::reply::Reply::new($out, $proto),
             job: None,
+            work: &mut $node.work,
         }
     };
 }
@@ -38,6 +39,7 @@ mod halves;
 mod inbox;
 mod loans;
 mod transaction;
+mod vector;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,19 +52,17 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
-use crate::command::{
-    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, ShardHandler,
-};
+use crate::command::{Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, ShardHandler};
 use crate::command_stats::CommandStats;
 use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Key;
 use crate::lend::holds::{Freed, Holds, Who};
 use crate::message::{Batch, HoldMode, LendId, ReplyTo, RequestHead};
 use crate::server::{Server, WorkerStats};
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
+use crate::work::Work;
 
 use gather::Gather;
 use halves::Half;
@@ -120,6 +120,8 @@ pub struct Node {
     gathers: HashMap<u32, Gather>,
     next_gather: u32,
     jobs: VecDeque<RunningJob>,
+    /// Searches and plans in slices.
+    pub work: Work,
     /// Clients with input to run.
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
@@ -230,6 +232,7 @@ impl Node {
             gathers: HashMap::new(),
             next_gather: 0,
             jobs: VecDeque::new(),
+            work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
@@ -266,6 +269,7 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
+        self.work.begin_turn();
         self.catch_up();
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
@@ -494,6 +498,10 @@ impl Node {
             }
             wave.push(Item { start: next, end, first_range, argc, row, hash, shard, is_inline });
             next = end;
+            if row.is_ok_and(|row| row.is_vector) {
+                // It may be parked, and what is parsed behind it would be parsed again.
+                break WaveEnd::More(next);
+            }
             if is_inline {
                 // Its text is the parser's own and lasts until the next request is parsed.
                 break WaveEnd::More(next);
@@ -584,7 +592,10 @@ impl Node {
         if self.needs_gate(client, row, args) {
             match self.gate(client, row, args) {
                 gate::Verdict::Run => {}
-                gate::Verdict::Answered => return Step::Done,
+                gate::Verdict::Answered => {
+                    self.work.forget(client.id);
+                    return Step::Done;
+                }
                 gate::Verdict::Parked(reason) => {
                     client.parked = reason;
                     return Step::Parked;
@@ -597,6 +608,7 @@ impl Node {
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
+            self.work.forget(client.id);
             self.stats.end(row.id, started);
             if client.reply_mode != ReplyMode::On {
                 self.mute(client);
@@ -634,6 +646,9 @@ impl Node {
             Handler::Shard(handler) => match row.shape {
                 KeyShape::One(index) => {
                     let args = args.with_hash(usize::from(index), item.hash);
+                    if let Some(plan) = row.command.plan {
+                        return self.route_planned(client, row, item, args, admit, (plan, handler));
+                    }
                     self.route_single(client, row, item.shard, args, admit, |node, client, args| {
                         node.run_shard(client, handler, args);
                     })
@@ -807,6 +822,7 @@ impl Node {
             KeyShape::One(index) if args.known_hash(usize::from(index)).is_some() => index,
             _ => 0,
         };
+        let plans = self.work.take_plans();
         let head = RequestHead {
             reply_to: to,
             client: client.id,
@@ -816,8 +832,10 @@ impl Node {
             hashed_at,
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
             argc: args.len() as u32,
+            has_plans: plans.is_some(),
         };
         let ranges = args.ranges();
+        self.outboxes[usize::from(shard.0)].plans.extend(plans);
         self.outboxes[usize::from(shard.0)].push_request(&head, (0..ranges.len()).map(|i| args.get(i)));
     }
 
@@ -1038,97 +1056,6 @@ impl Node {
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].panics, 1);
     }
 
-    /// A read on a vector set: on this core if the set is published, else at its owner.
-    fn route_any(
-        &mut self,
-        client: &mut Box<Client>,
-        row: &'static Row,
-        item: &Item,
-        args: Args<'_>,
-        admit: Admit,
-        handler: AnyHandler,
-    ) -> Step {
-        if args.len() < 2 {
-            self.refuse(client, CommandError::WrongArity(row.command.name));
-            return Step::Done;
-        }
-        let args = args.with_hash(1, item.hash);
-        if item.shard != self.id && self.may_go(client, row, 1 << item.shard.0) {
-            let has_writes_there = client.write_mask & (1 << item.shard.0) != 0;
-            if !has_writes_there
-                && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
-            {
-                let start_len = client.held.len();
-                let is_direct = client.pending.is_empty();
-                let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
-                let out = if is_direct { &mut client.out } else { &mut client.held };
-                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
-                if !is_direct {
-                    client
-                        .pending
-                        .push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
-                }
-                return Step::Done;
-            }
-        }
-        self.route_single(client, row, item.shard, args, admit, |node, client, args| {
-            let start = client.held.len();
-            let is_direct = client.pending.is_empty();
-            let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
-            let out = if is_direct { &mut client.out } else { &mut client.held };
-            node.any_at_owner(handler, caller, proto, out, args);
-            if !is_direct {
-                client.pending.push_back(Slot::Ready { start, len: client.held.len() - start });
-            }
-        })
-    }
-
-    /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.
-    fn any_at_owner(
-        &mut self,
-        handler: AnyHandler,
-        caller: Caller,
-        proto: Proto,
-        out: &mut Vec<u8>,
-        args: Args<'_>,
-    ) {
-        if args.len() < 2 {
-            // The handler tells the error.
-            self.any_into(Ok(None), handler, caller, proto, out, args);
-            return;
-        }
-        let key = Key {
-            bytes: args.get(1),
-            hash: args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1))),
-        };
-        match crate::vector::handle_of(&mut self.shard, caller.db, key, self.now_ms) {
-            Ok(None) => self.any_into(Ok(None), handler, caller, proto, out, args),
-            Ok(Some((handle, expire_at_ms))) => {
-                if self.n_shards() > 1 {
-                    self.server.vectors.publish(caller.db, args.get(1), &handle, expire_at_ms);
-                }
-                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
-            }
-            Err(error) => self.any_into(Err(error), handler, caller, proto, out, args),
-        }
-    }
-
-    fn any_into(
-        &mut self,
-        set: Result<Option<&crate::vector::VectorHandle>, CommandError>,
-        handler: AnyHandler,
-        caller: Caller,
-        proto: Proto,
-        out: &mut Vec<u8>,
-        args: Args<'_>,
-    ) {
-        let start = out.len();
-        let mut ctx = ctx!(self, caller, out, proto);
-        if let Err(error) = handler(&mut ctx, set, args) {
-            self.fail_into(out, start, proto, &error);
-        }
-    }
-
     fn start_job(&mut self, client: &mut Client, job: Box<dyn Job>, caller: Caller, proto: Proto) {
         let to = ReplyTo::Slot { client: client.id, sequence: client.next_sequence() };
         client.pending.push_back(Slot::Gathering { is_muted: false, is_split: true });
@@ -1138,7 +1065,8 @@ impl Node {
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty() || !self.jobs.is_empty() || self.shard.has_garbage()
+        let is_working = self.has_jobs() || self.work.is_waiting();
+        is_working || !self.runnable.is_empty() || self.shard.has_garbage()
     }
 
     pub fn has_jobs(&self) -> bool {
@@ -1163,6 +1091,7 @@ impl Node {
             ("lends waiting for their turn", self.waiting_front.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
+            ("searches and plans", self.work.n_kept()),
             ("freed", self.freed.len()),
             ("credit", credit_out),
             ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
@@ -1264,6 +1193,7 @@ impl Node {
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
         let client = self.clients.remove(id)?;
+        self.drop_work(id);
         self.end_watches(id, client.watch_mask);
         if client.parked == Parked::Hold {
             let mut freed = Vec::new();

@@ -165,6 +165,7 @@ impl Cluster {
         let now_ms = self.now_ms;
         let n = &mut self.nodes[node];
         n.begin_turn(now_ms);
+        n.run_vector_slice();
         n.run_job_slice();
         n.expire_slice(16);
         n.shard.free_slice(16);
@@ -229,7 +230,7 @@ impl Cluster {
             if !self.nodes[from].runnable.is_empty() {
                 events.push(Event::Resume(from));
             }
-            if self.nodes[from].has_jobs() {
+            if self.nodes[from].has_jobs() || self.nodes[from].work.is_waiting() {
                 events.push(Event::Background(from));
             }
         }
