@@ -71,6 +71,17 @@ impl Default for Sizes {
     }
 }
 
+/// What became of the work, for the simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Slices run for requests that had waited in the line.
+    pub slices: u64,
+    /// Plans committed here to the set that they were made for.
+    pub committed: u64,
+    /// Plans whose set was no longer at their key.
+    pub voided: u64,
+}
+
 /// The vector work of one worker.
 pub struct Work {
     /// Units that may still be spent in this turn or slice.
@@ -85,6 +96,7 @@ pub struct Work {
     n_slices: u32,
     spare: Vec<Box<SearchScratch>>,
     pub sizes: Sizes,
+    pub counts: Counts,
 }
 
 impl Default for Work {
@@ -99,6 +111,7 @@ impl Default for Work {
             n_slices: 0,
             spare: Vec::new(),
             sizes,
+            counts: Counts::default(),
         }
     }
 }
@@ -173,6 +186,7 @@ impl Work {
     pub fn next_slice(&mut self) -> Option<ClientId> {
         let client = self.line.pop_front()?;
         self.n_slices += 1;
+        self.counts.slices += 1;
         self.left = self.sizes.slice;
         Some(client)
     }
@@ -204,6 +218,12 @@ impl Work {
 
     pub fn n_kept(&self) -> usize {
         self.kept.len() + self.line.len()
+    }
+
+    /// Notes how many of `n` plans were for the set that is at their key.
+    pub fn count_plans(&mut self, n: usize, n_right: usize) {
+        self.counts.committed += n_right as u64;
+        self.counts.voided += (n - n_right) as u64;
     }
 
     /// The plans of the running request, to travel with it.

@@ -94,10 +94,15 @@ fn change(
 fn add(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usize, CommandError> {
     let at = ctx.at();
     let plans = ctx.work.take_plans().unwrap_or_default();
-    let Some(entry) = ctx.shard.edit(at, key) else { return create(ctx, key, addition) };
+    let Some(entry) = ctx.shard.edit(at, key) else {
+        ctx.work.count_plans(plans.len(), 0);
+        return create(ctx, key, addition);
+    };
     let expire_at_ms = entry.as_ref().expire_at();
     let value = vector_mut(entry)?;
     addition.check_against(&value.handle)?;
+    let n_right = plans.iter().filter(|plan| plan.is_for(&value.handle.set)).count();
+    ctx.work.count_plans(plans.len(), n_right);
     let added = addition.apply(value, &plans)?;
     if ctx.server.n_shards > 1 {
         ctx.server.vectors.publish(at.db, key.bytes, &value.handle, expire_at_ms);
