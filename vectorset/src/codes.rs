@@ -195,6 +195,23 @@ impl Codes {
         let _ = id;
     }
 
+    /// A copy of some records, side by side: that of `ids[k]` is the one of id `k`. Distances may be measured
+    /// with it, nothing else. Returns the bytes allocated, too. The caller's guard protects the ids.
+    pub(crate) fn gather(&self, ids: &[NodeId]) -> (Codes, usize) {
+        let stride = Codes::stride(self.form, self.dim, self.metric);
+        let copy = Codes { slab: Slab::new(Geometry::for_stride(stride), stride), rotation: None, ..*self };
+        let mut bytes = 0;
+        for (place, id) in ids.iter().enumerate() {
+            bytes += copy.slab.ensure(place as u32);
+            // SAFETY: the record of a published id is filled and does not change; the copy's was just made
+            // present, and nobody else knows the copy.
+            unsafe {
+                copy.slab.record(place as u32).copy_from_nonoverlapping(self.slab.record(id.0), stride)
+            };
+        }
+        (copy, bytes)
+    }
+
     // ---- Probes.
 
     /// Brings a vector, as the set stores it (normalised under the cosine), into the form of a query.

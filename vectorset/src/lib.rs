@@ -59,7 +59,7 @@ mod writer;
 pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
-pub use filter::{Attribute, Filter, FilterError};
+pub use filter::{Attribute, Filter, FilterError, FilteredSearch};
 pub use graph::NodeId;
 pub use hnsw::Progress;
 pub use insertion::{Insertion, Planned};

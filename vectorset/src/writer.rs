@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
-use crate::filter::Attribute;
+use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
 use crate::hnsw::{Index, Plan, Probe};
 use crate::insertion::{Planned, level_of};
@@ -26,6 +26,8 @@ const COLLECTED_PER_CHANGE: usize = 8;
 
 /// Nodes remembered for plans that do not know them. More plans than that are seldom under way at once.
 const MAX_RECENT: usize = 32;
+/// Sets below this are scanned anyway: no list of matches is kept for them.
+const MIN_LISTED_SET: usize = 1024;
 
 /// What became of an added element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +171,7 @@ impl Writer {
         set.index.graph.create(id, arrival.level, name, attribute, arrival.l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         let added = match old {
             Some(old) => {
                 set.changes.fetch_add(1, Ordering::AcqRel);
@@ -259,6 +262,7 @@ impl Writer {
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         self.retire(old.map(Retired::Attribute));
         self.collect(COLLECTED_PER_CHANGE);
         true
@@ -286,6 +290,9 @@ impl Writer {
         let retired = self.names_changed(|names| names.clear(&set.names));
         self.retire(retired.map(Retired::Names));
         set.members.clear();
+        if let Some(cache) = set.matches.get() {
+            cache.log.forget_all();
+        }
         set.attributes_count.store(0, Ordering::Relaxed);
         let mut closed = Limbo::new();
         closed.push(&set.domain, ());
@@ -297,6 +304,9 @@ impl Writer {
         let set = self.set.clone();
         let node = set.index.graph.node(id);
         node.mark_dead();
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_removed(id);
+        }
         let had_attribute = node.attribute.load_unguarded().is_some();
         set.attributes_count.fetch_sub(u32::from(had_attribute), Ordering::Relaxed);
         if node.level() > 0 {
@@ -315,6 +325,17 @@ impl Writer {
         self.recent.retain(|&recent| recent != id);
         set.index.unlink_node(id, &mut scratch.walk, &mut scratch.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
+    fn log_changed(&self, id: NodeId) {
+        let set = &*self.set;
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_changed(id);
+        } else if set.len() >= MIN_LISTED_SET && set.attributes_count() > 0 {
+            let cache = set.matches.get_or_init(|| Box::new(MatchCache::new()));
+            self.count_bytes(cache.base_bytes() as isize);
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {

@@ -10,11 +10,13 @@
 //! 0 first and then upwards, so that a concurrent search that meets it can always go on. Levels are drawn
 //! with the paper's mL = 1/ln M (Redis: a quarter of the nodes on each next level).
 
+mod block;
 mod delete;
 mod insert;
 mod neighbors;
 mod search;
 
+pub(crate) use block::Block;
 pub(crate) use insert::Plan;
 pub(crate) use neighbors::Selection;
 pub(crate) use search::MAX_TIES;
@@ -23,7 +25,7 @@ pub use search::Progress;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::codes::{CodeProbe, Codes, Form};
-use crate::distance::{BLOCK_FLOATS, Block, Kernels, kernels};
+use crate::distance::{self, BLOCK_FLOATS, Kernels, kernels};
 use crate::error::Error;
 use crate::graph::{Graph, NodeId};
 use crate::params::{CodeWidth, Metric, Params, Quantization};
@@ -55,7 +57,7 @@ pub(crate) struct Index {
 #[derive(Default)]
 pub(crate) struct Probe {
     /// As a row; only of the last vector that was prepared.
-    floats: Vec<Block>,
+    floats: Vec<distance::Block>,
     code: CodeProbe,
     /// From what inner products are taken to make a distance of them.
     offset: f32,
@@ -63,7 +65,7 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.floats.capacity() * size_of::<Block>() + self.code.capacity_bytes()
+        self.floats.capacity() * size_of::<distance::Block>() + self.code.capacity_bytes()
     }
 }
 
@@ -103,6 +105,11 @@ impl Index {
             largest_square: AtomicU32::new(0),
             bound: AtomicU32::new(0),
         }
+    }
+
+    fn code_stride(&self) -> usize {
+        let form = self.codes.as_ref().map(Codes::form);
+        form.map_or(0, |form| Codes::stride(form, self.params.dim as usize, self.params.metric))
     }
 
     pub(crate) fn bound(&self) -> u32 {
@@ -172,7 +179,7 @@ impl Index {
                 return None;
             }
             probe.floats.clear();
-            probe.floats.resize(dim.div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
+            probe.floats.resize(dim.div_ceil(BLOCK_FLOATS), distance::Block([0.0; BLOCK_FLOATS]));
             probe.floats.iter_mut().flat_map(|block| &mut block.0).zip(floats).for_each(|(to, x)| *to = x);
             self.prepare_code(probe);
             return Some(());
@@ -299,7 +306,7 @@ impl Index {
         }
     }
 
-    fn row_distance(&self, offset: f32, a: &[Block], b: &[Block]) -> f32 {
+    fn row_distance(&self, offset: f32, a: &[distance::Block], b: &[distance::Block]) -> f32 {
         match self.params.metric {
             Metric::Cosine => 1.0 - self.kernels.dot.one(a, b),
             Metric::L2 => self.kernels.squares.one(a, b),

@@ -3,13 +3,14 @@
 //! Departures from Redis: 1. EF and COUNT of any size cost what the set has elements, never what they say. 2. NOTHREAD
 //! changes nothing: a search runs on the worker that received it anyway. 3. EPSILON with a COUNT above EF is a true
 //! radial search: everything within it is found, up to COUNT. Otherwise it cuts, as in Redis. 4. EPSILON of a set with
-//! METRIC L2 is the distance itself; with METRIC IP there is no distance, and it is refused.
+//! METRIC L2 is the distance itself; with METRIC IP there is no distance, and it is refused. 5. Without FILTER-EF a FILTER
+//! finds COUNT elements whenever as many match; Redis looks at 100 x COUNT.
 
 use std::borrow::Cow;
 
 use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
-use skerry_vectorset::{Error, Hits, Metric, Query, SearchOptions, Way};
+use skerry_vectorset::{Error, Filter, Hits, Metric, Query, SearchOptions, Way};
 
 use super::add::projection_mismatch;
 use super::input::parse_vector;
@@ -21,10 +22,9 @@ use crate::vector::{VectorHandle, with_reader};
 
 const DEFAULT_EF: usize = 100;
 const DEFAULT_COUNT: usize = 10;
+const FILTER_SYNTAX: &[u8] = b"ERR syntax error in FILTER expression near: ";
 /// Of opposite vectors, with room for rounding.
 const MAX_COSINE_DISTANCE: f32 = 2.001;
-
-const NO_FILTER: CommandError = CommandError::text("ERR FILTER is not supported yet by Skerry");
 
 pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() >= 4, "VSIM")?;
@@ -45,7 +45,11 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         };
         let options = options?;
         let wanted = options.wanted(set.params().metric)?;
-        match set.run(query, wanted, scratch, guard) {
+        let hits = match &options.filter {
+            Some(filter) => set.run_filtered(query, wanted, filter, scratch, guard),
+            None => set.run(query, wanted, scratch, guard),
+        };
+        match hits {
             Ok(hits) => options.reply(ctx, &hits),
             // Deleted a moment ago: no element, and no key either.
             Err(Error::ElementNotFound) if set.is_empty() => ctx.reply.array(0),
@@ -92,6 +96,9 @@ struct Options {
     way: Way,
     /// Results whose distance, halved, is above it are cut off.
     epsilon: Option<f32>,
+    filter: Option<Filter>,
+    /// How many elements a filtered search may look at.
+    filter_ef: usize,
     withscores: bool,
     withattribs: bool,
 }
@@ -104,6 +111,8 @@ impl Options {
             ef: DEFAULT_EF,
             way: Way::Graph,
             epsilon: None,
+            filter: None,
+            filter_ef: usize::MAX,
             withscores: false,
             withattribs: false,
         };
@@ -128,10 +137,11 @@ impl Options {
                 let epsilon = parse_f64(cursor.maybe_next().ok_or(SYNTAX)?).filter(|epsilon| *epsilon > 0.0);
                 options.epsilon = Some(epsilon.ok_or(CommandError::text("ERR invalid EPSILON"))? as f32);
             } else if is_word(word, "FILTER-EF") {
-                positive(cursor.maybe_next().ok_or(SYNTAX)?, "ERR invalid FILTER-EF")?;
+                options.filter_ef = positive(cursor.maybe_next().ok_or(SYNTAX)?, "ERR invalid FILTER-EF")?;
             } else if is_word(word, "FILTER") {
-                cursor.maybe_next().ok_or(SYNTAX)?;
-                return Err(NO_FILTER);
+                let filter = Filter::compile(cursor.maybe_next().ok_or(SYNTAX)?);
+                options.filter =
+                    Some(filter.map_err(|error| CommandError::Bytes([FILTER_SYNTAX, error.rest].concat()))?);
             } else {
                 return Err(SYNTAX);
             }
@@ -152,7 +162,8 @@ impl Options {
         // What leaves nothing out is no radius.
         let radius = radius.filter(|radius| *radius <= MAX_COSINE_DISTANCE || metric == Metric::L2);
         let radius = radius.filter(|radius| radius.is_finite());
-        Ok(SearchOptions { way: self.way, radius, ..SearchOptions::new(self.count, self.ef) })
+        let max_measured = if self.filter.is_some() { self.filter_ef } else { usize::MAX };
+        Ok(SearchOptions { way: self.way, radius, max_measured, ..SearchOptions::new(self.count, self.ef) })
     }
 
     fn reply(&self, ctx: &mut Ctx<'_>, hits: &Hits<'_>) {

@@ -9,7 +9,11 @@
 //! A plan is only a hint to the owner's handler: what the request means is decided there, as without one. A read
 //! waits for its client's unanswered writes to the owner.
 
-use super::{Admit, Item, Node, Step};
+use skerry_resp::reply::Proto;
+
+use super::Node;
+use super::route::Step;
+use super::wave::{Admit, Item};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{AnyHandler, Caller, PlanHandler, ShardHandler};
@@ -17,7 +21,6 @@ use crate::commands::Row;
 use crate::error::CommandError;
 use crate::keyspace::Key;
 use crate::vector::{VectorHandle, handle_of, peek_handle};
-use skerry_resp::reply::Proto;
 
 /// Whether a handler may leave its work for later.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -223,10 +226,5 @@ impl Node {
         if let Err(error) = outcome {
             self.fail_into(out, start, proto, &error);
         }
-    }
-
-    /// A client has gone: nothing of it is gone on with.
-    pub(super) fn drop_work(&mut self, client: ClientId) {
-        self.work.leave(client);
     }
 }
