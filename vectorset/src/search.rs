@@ -78,7 +78,10 @@ pub(crate) struct State {
     stage: Stage,
     options: SearchOptions,
     changes: u64,
+    /// Nodes measured on level 0: what `max_measured` bounds.
     measured: usize,
+    /// Distances of any kind so far.
+    spent: usize,
 }
 
 /// A search that can be suspended.
@@ -134,16 +137,16 @@ impl Search {
         self.scratch
     }
 
-    /// Distances measured since `begin`.
-    pub fn measured(&self) -> usize {
-        self.state.measured
+    /// Distances since `begin`.
+    pub fn spent(&self) -> usize {
+        self.state.spent
     }
 }
 
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
     }
 
     pub(crate) fn begin(
@@ -170,7 +173,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -213,6 +216,10 @@ impl State {
         self.stage = Stage::Rescore { at: 0 };
     }
 
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
+    }
+
     pub(crate) fn options(&self) -> &SearchOptions {
         &self.options
     }
@@ -226,13 +233,25 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
+        let mut left = budget;
+        let progress = self.go_on(set, admission, &mut left, scratch);
+        self.spent += budget - left;
+        progress
+    }
+
+    fn go_on<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        left: &mut usize,
+        scratch: &mut SearchScratch,
+    ) -> Progress {
         let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
-        let mut left = budget;
         loop {
             match &mut self.stage {
                 Stage::Scan(scan) => {
-                    if exact::step(scan, index, &set.members, probe, admission, &mut left, walk)
+                    if exact::step(scan, index, &set.members, probe, admission, left, walk)
                         == Progress::Unfinished
                     {
                         break;
@@ -254,11 +273,11 @@ impl State {
                 }
                 Stage::Level0 => {
                     let allowed = self.options.max_measured.saturating_sub(self.measured);
-                    let slice = left.min(allowed);
+                    let slice = (*left).min(allowed);
                     let mut rest = slice;
                     let progress = index.walk_layer(probe, admission, &mut rest, walk);
                     let spent = slice - rest;
-                    left -= spent;
+                    *left -= spent;
                     self.measured += spent;
                     if progress == Progress::Unfinished && self.measured < self.options.max_measured {
                         break;
@@ -279,9 +298,9 @@ impl State {
                         walk.found.truncate(kept);
                     }
                     let Stage::Rescore { at } = &mut self.stage else { break };
-                    let upto = walk.found.len().min(at.saturating_add(left));
+                    let upto = walk.found.len().min(at.saturating_add(*left));
                     index.rescore(probe, &mut walk.found[*at..upto]);
-                    left -= upto - *at;
+                    *left -= upto - *at;
                     *at = upto;
                     if upto < walk.found.len() {
                         break;

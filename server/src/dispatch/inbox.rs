@@ -142,13 +142,7 @@ impl Node {
     }
 
     /// A request of a peer's client.
-    fn take_request(
-        &mut self,
-        from: ShardId,
-        head: &RequestHead,
-        args: Args<'_>,
-        plans: Option<Plans>,
-    ) {
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) {
         let row = row_of(head.command);
         let args = match head.hashed_at {
             0 => args,
