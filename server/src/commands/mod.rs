@@ -56,8 +56,8 @@ pub struct Row {
     pub id: CommandId,
     pub shape: KeyShape,
     pub group: &'static str,
-    /// Its values lie behind pointers: worth fetching ahead level by level.
-    pub is_collection: bool,
+    /// It touches more than the first lines of an entry (what lies behind pointers, a string's end): worth fetching ahead.
+    pub is_deep: bool,
     /// It has no keys of its own and looks at all of them.
     pub is_viewer: bool,
     /// How halves of it, run by two owners, become one reply: it needs no lend then.
@@ -149,7 +149,7 @@ impl Table {
             id,
             shape: shape_of(command),
             group,
-            is_collection: matches!(group, "list" | "set" | "hash"),
+            is_deep: matches!(group, "list" | "set" | "hash") || command.name == "append",
             is_protected,
             subcommands: Vec::new(),
         });

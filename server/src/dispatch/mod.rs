@@ -72,9 +72,9 @@ use loans::{Ask, Lend};
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 const WAVE: usize = 8;
 /// The same for collections: their values lie several levels of pointers deep, and each level is waited for once a wave.
-const DEEP_WAVE: usize = 16;
-/// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
-const VALUE_WAVES: usize = 4;
+const DEEP_WAVE: usize = 32;
+/// Levels of pointers that are fetched ahead for a collection, below its entry: the table, the segment, the first member.
+const VALUE_WAVES: usize = 3;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 256;
 /// Output of one client after which it waits for others and for its socket: each reply of a turn can have 512 MB, and the output
@@ -489,7 +489,7 @@ impl Node {
             let text = if is_inline { client.parser.inline_text() } else { input };
             let args = Args::new(text, &ranges[first_range..]);
             let (row, hash, shard) = self.look_up(args);
-            if size == WAVE && row.is_ok_and(|row| row.is_collection) {
+            if size == WAVE && row.is_ok_and(|row| row.is_deep) {
                 size = DEEP_WAVE;
             }
             wave.push(Item { start: next, end, first_range, argc, row, hash, shard, is_inline });
@@ -510,12 +510,16 @@ impl Node {
                 keyspace.prefetch_entry(item.hash);
             }
             let is_deep = |item: &&Item| {
-                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_collection)
+                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_deep)
             };
             if wave.iter().any(|item| is_deep(&item)) {
                 for level in 0..VALUE_WAVES {
+                    let mut is_deeper = false;
                     for item in wave.iter().filter(is_deep) {
-                        keyspace.prefetch_value(item.hash, level);
+                        is_deeper |= keyspace.prefetch_value(item.hash, level);
+                    }
+                    if !is_deeper {
+                        break;
                     }
                 }
             }
