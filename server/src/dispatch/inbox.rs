@@ -250,7 +250,12 @@ impl Node {
                 Reply::new(out, head.proto).ok();
                 return None;
             }
-            Handler::Flow(_) | Handler::Conn(_) | Handler::Whole(_) | Handler::Container | Handler::Words => {
+            Handler::Flow(_)
+            | Handler::Plain(_)
+            | Handler::Conn(_)
+            | Handler::Whole(_)
+            | Handler::Container
+            | Handler::Words => {
                 panic!("'{}' is never sent to a peer", row.command.name)
             }
         };

@@ -51,7 +51,7 @@ use skerry_resp::request::{ArgRange, Limits, Parsed};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{
-    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, ShardHandler,
+    AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, PlainHandler, ShardHandler,
 };
 use crate::command_stats::CommandStats;
 use crate::commands::{Found, KeyShape, LastName, Row, TABLE, Table};
@@ -313,9 +313,9 @@ impl Node {
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
     }
 
-    /// New bytes from a client. What can run, runs.
-    pub fn feed(&mut self, id: ClientId, bytes: &[u8]) {
-        let Some(mut client) = self.clients.take(id) else { return };
+    /// New bytes from a client. What can run, runs; the bytes of its input that then wait.
+    pub fn feed(&mut self, id: ClientId, bytes: &[u8]) -> usize {
+        let Some(mut client) = self.clients.take(id) else { return 0 };
         client.bytes_in += bytes.len() as u64;
         client.last_active_ms = self.now_ms;
         if client.query.is_empty() && client.parked == Parked::No && !client.is_queued {
@@ -327,7 +327,9 @@ impl Node {
                 self.run_query(&mut client, Admit::Check);
             }
         }
+        let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        n_waiting
     }
 
     /// Runs a client whose input waited.
@@ -422,13 +424,13 @@ impl Node {
             wave.clear();
             ranges.clear();
             let is_only_one = admit == Admit::First;
-            let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges);
-            n_run += wave.len();
-            let outcome =
-                catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
-            let stopped_at = outcome.unwrap_or_else(|panic| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges, &mut n_run);
+                (parsed, self.run_wave(client, input, &wave, &ranges, &mut admit))
+            }));
+            let (parsed, stopped_at) = outcome.unwrap_or_else(|panic| {
                 self.bury_panic(client, &*panic);
-                None
+                (WaveEnd::NeedsBytes(input.len()), None)
             });
             self.wave = wave;
             self.ranges = ranges;
@@ -455,7 +457,8 @@ impl Node {
         }
     }
 
-    /// Parses up to a wave of requests, looks up their rows, and starts fetching the memory they will touch.
+    /// Parses up to a wave of requests, looks up their rows, and starts fetching the memory they will touch. Those in front
+    /// that need no memory are answered at once.
     fn parse_wave(
         &mut self,
         client: &mut Client,
@@ -464,6 +467,7 @@ impl Node {
         admit: Admit,
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
+        n_run: &mut usize,
     ) -> WaveEnd {
         let (limits, mut size) = match client.is_authenticated || self.config.requirepass.is_empty() {
             true => (self.limits, if admit == Admit::First { 1 } else { WAVE }),
@@ -472,7 +476,10 @@ impl Node {
         };
         let mut next = at;
         let end = loop {
-            if wave.len() == size {
+            if next == input.len() {
+                break WaveEnd::NeedsBytes(next);
+            }
+            if wave.len() == size || *n_run >= MAX_REQUESTS_PER_TURN {
                 break WaveEnd::More(next);
             }
             let first_range = ranges.len();
@@ -489,6 +496,19 @@ impl Node {
             let text = if is_inline { client.parser.inline_text() } else { input };
             let args = Args::new(text, &ranges[first_range..]);
             let (row, hash, shard) = self.look_up(args);
+            *n_run += 1;
+            if let Ok(row) = row
+                && let Handler::Plain(handler) = row.command.handler
+                && wave.is_empty()
+                && !is_inline
+                && self.is_plain_now(client, row, args, admit)
+            {
+                let args = Args::new(input, &ranges[first_range..]);
+                self.answer_plain(client, row, handler, args);
+                ranges.truncate(first_range);
+                next = end;
+                continue;
+            }
             if size == WAVE && row.is_ok_and(|row| row.is_deep) {
                 size = DEEP_WAVE;
             }
@@ -525,6 +545,41 @@ impl Node {
             }
         }
         end
+    }
+
+    /// Whether a request that needs only its own bytes may be answered before the others of its wave are parsed.
+    #[inline]
+    fn is_plain_now(&self, client: &Client, row: &Row, args: Args<'_>, admit: Admit) -> bool {
+        admit == Admit::Check
+            && client.pending.is_empty()
+            && client.reply_mode == ReplyMode::On
+            && !client.is_exec_rebinding
+            && !self.needs_gate(client, row, args)
+    }
+
+    #[inline]
+    fn answer_plain(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        handler: PlainHandler,
+        args: Args<'_>,
+    ) {
+        self.mark = (client.out.len(), client.held.len());
+        client.last_command = Some(row.command);
+        self.running = row.id;
+        let started = self.stats.begin(row.id);
+        self.plain_into(handler, client.proto, &mut client.out, args);
+        client.n_commands += 1;
+        self.stats.end(row.id, started);
+    }
+
+    #[inline]
+    fn plain_into(&self, handler: PlainHandler, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+        let start = out.len();
+        if let Err(error) = handler(&mut Reply::new(out, proto), args) {
+            self.fail_into(out, start, proto, &error);
+        }
     }
 
     /// The row of a request and, if it has exactly one key, the key's hash and owner (hash 0: no single key).
@@ -630,6 +685,14 @@ impl Node {
                 // A transaction in flight may hold commands that change the connection, too.
                 client.parked = Parked::Order;
                 Step::Parked
+            }
+            Handler::Plain(handler) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                scratch.clear();
+                self.plain_into(handler, client.proto, &mut scratch, args);
+                self.push_reply(client, &scratch);
+                self.scratch = scratch;
+                Step::Done
             }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
