@@ -30,8 +30,9 @@ use crate::turns::TurnTrace;
 
 /// Time budget of one turn.
 const TURN_NS: u64 = 1_000_000;
-/// Reads between two looks at the clock, which costs what a tenth of a small request does.
-const READS_PER_LOOK: usize = 8;
+/// Input between two looks at the clock, which costs what a tenth of a small request does; a read counts for so much more.
+const LOOK_EVERY_BYTES: usize = 16 << 10;
+const READ_COST_BYTES: usize = 2 << 10;
 /// One read per ready client and turn.
 const READ_BUFFER: usize = 64 << 10;
 /// A parked client with more unread input than this is not read further.
@@ -255,12 +256,16 @@ impl Worker {
 
     /// One read for each listed socket; time permitting.
     fn read_ready(&mut self, started: Instant) {
-        for n in 1..=self.unread.len() {
-            let Some(at) = self.unread.pop_front() else { break };
-            self.read_one(at);
-            if n.is_multiple_of(READS_PER_LOOK) && started.elapsed().as_nanos() as u64 > TURN_NS {
-                break;
+        let mut since_look = 0;
+        for _ in 0..self.unread.len() {
+            if since_look >= LOOK_EVERY_BYTES {
+                since_look = 0;
+                if started.elapsed().as_nanos() as u64 > TURN_NS {
+                    break;
+                }
             }
+            let Some(at) = self.unread.pop_front() else { break };
+            since_look += self.read_one(at) + READ_COST_BYTES;
             if self.mesh.n_peers() > 1
                 && self.node.outboxes.iter().any(|outbox| outbox.bytes.len() > EARLY_PUBLISH)
             {
@@ -271,19 +276,20 @@ impl Worker {
         }
     }
 
-    fn read_one(&mut self, at: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+    /// Reads one socket and runs what came; the number of bytes.
+    fn read_one(&mut self, at: usize) -> usize {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return 0 };
         connection.is_listed = false;
         let id = connection.id;
-        let Some(client) = self.node.clients.get_mut(id) else { return };
+        let Some(client) = self.node.clients.get_mut(id) else { return 0 };
         if client.closing != Closing::No {
-            return;
+            return 0;
         }
         if client.query.len() - client.query_at > MAX_WAITING_INPUT
             && (client.is_waiting() || client.is_queued)
         {
             // Parked with much to do: the socket keeps the rest. Looked at again when the client goes on.
-            return;
+            return 0;
         }
         if client.out.capacity() == 0 {
             client.out = self.spare.pop().unwrap_or_default();
@@ -297,20 +303,20 @@ impl Worker {
                 if !self.ended.contains(&id) {
                     self.ended.push(id);
                 }
-                return;
+                return 0;
             }
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 connection.has_unread = false;
-                return;
+                return 0;
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 self.list_unread(at);
-                return;
+                return 0;
             }
             Err(_) => {
                 self.close(id);
-                return;
+                return 0;
             }
         };
         connection.has_unread = n == self.buffer.len() || connection.is_read_closed;
@@ -325,11 +331,12 @@ impl Worker {
                 client.number, client.address
             ));
             self.close(id);
-            return;
+            return 0;
         }
         if has_unread {
             self.list_unread(at);
         }
+        n
     }
 
     /// Clients whose requests waited.

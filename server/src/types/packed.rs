@@ -22,10 +22,8 @@ use crate::keyspace::table::prefetch;
 pub const LISTPACK_FRAME_BYTES: usize = 7;
 /// Lists grow by half up to here, so that a filling node is copied few times; then by size class.
 const ROOMY_GROWTH_MAX_BYTES: usize = 8192;
-/// Below this, lists of small elements grow by size class: there may be millions of them, and a class takes several anyway.
+/// Below this, lists get room for one more element of the size of the one that is pushed: there may be millions of them.
 const ROOMY_GROWTH_MIN_BYTES: usize = 2048;
-/// An element that is not small: each push of one would pass a class.
-const LARGE_ELEMENT_BYTES: usize = 64;
 /// Cache lines about the end of a buffer that are fetched ahead of a push.
 const LINES_AHEAD: usize = 6;
 /// Buffers below this are not worth giving memory back.
@@ -444,11 +442,11 @@ impl Growth {
     fn capacity(self, n_present: usize, n: usize) -> usize {
         let needed = n_present + n;
         let good = good_size(needed);
-        let is_worth_it = needed > ROOMY_GROWTH_MIN_BYTES || (n_present > 0 && n >= LARGE_ELEMENT_BYTES);
         match self {
-            Growth::Roomy if is_worth_it => {
+            Growth::Roomy if needed > ROOMY_GROWTH_MIN_BYTES => {
                 good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
             }
+            Growth::Roomy if n_present > 0 => good_size(needed + n),
             Growth::Roomy | Growth::Tight => good,
         }
     }
