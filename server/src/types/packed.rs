@@ -446,7 +446,8 @@ impl Growth {
             Growth::Roomy if needed > ROOMY_GROWTH_MIN_BYTES => {
                 good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
             }
-            Growth::Roomy if n_present > 0 => good_size(needed + n),
+            // At most half as much again: nothing holds more than twice what it needs.
+            Growth::Roomy if n_present > 0 => good_size(needed + n.min(needed / 2)),
             Growth::Roomy | Growth::Tight => good,
         }
     }
