@@ -258,7 +258,10 @@ fn case_14_updates_beside_inserts_and_searches() {
     let all = search(&mut conn, "v", &random_row(&mut Rng::new(1), 12), &format!("COUNT {card} TRUTH"));
     assert_eq!(all.len() as i64, card);
     for i in 0..50 {
-        assert_eq!(texts(&words(&mut conn, &format!("VSIM v ELE shared{i} COUNT 1"))), [format!("shared{i}")]);
+        assert_eq!(
+            texts(&words(&mut conn, &format!("VSIM v ELE shared{i} COUNT 1"))),
+            [format!("shared{i}")]
+        );
     }
 }
 
@@ -311,14 +314,17 @@ fn case_15_filters_of_any_size() {
         let found = conn.call(&["VSIM", "v", "ELE", "a", "FILTER", filter]);
         assert_eq!(texts(&found), ["a"]);
     }
-    for filter in ["(".repeat(100_000), "!".repeat(100_000), ".n == [".repeat(10_000), "'".into(), "".into()] {
+    for filter in ["(".repeat(100_000), "!".repeat(100_000), ".n == [".repeat(10_000), "'".into(), "".into()]
+    {
         let found = conn.call(&["VSIM", "v", "ELE", "a", "FILTER", &filter]);
         assert!(found.is_error(), "{} bytes", filter.len());
     }
     let wide = format!(r#"{{"pad":"{}","n":1}}"#, "x".repeat(1 << 20));
     assert_eq!(conn.call(&["VSETATTR", "v", "a", &wide]), Reply::Int(1));
     assert_eq!(texts(&conn.call(&["VSIM", "v", "ELE", "a", "FILTER", ".n == 1"])), ["a"]);
-    for (json, matches) in [("{\"n\":1", true), ("not json", false), ("{}", false), ("[1]", false), ("{\"n\":[[1]]}", false)] {
+    for (json, matches) in
+        [("{\"n\":1", true), ("not json", false), ("{}", false), ("[1]", false), ("{\"n\":[[1]]}", false)]
+    {
         assert_eq!(conn.call(&["VSETATTR", "v", "a", json]), Reply::Int(1));
         let found = texts(&conn.call(&["VSIM", "v", "ELE", "a", "FILTER", ".n == 1"]));
         assert_eq!(!found.is_empty(), matches, "{json}");
@@ -406,7 +412,10 @@ fn case_20_memory_is_told_and_grows_evenly() {
         add_all(&mut conn, "v", &elements, &["NOQUANT", "EF", "20"]);
         let now = used_memory(&mut conn);
         // No doubling: a step never costs more than a third of all there was, once there is something.
-        assert!(step < 3 || now - last < (last - before) * 2 / 3, "step {step}: {last} to {now}, from {before}");
+        assert!(
+            step < 3 || now - last < (last - before) * 2 / 3,
+            "step {step}: {last} to {now}, from {before}"
+        );
         last = now;
     }
     let told = words(&mut conn, "MEMORY USAGE v").int().expect("a number") as f64;
