@@ -33,6 +33,8 @@ const MAX_SHARE: usize = 16;
 const MIN_BUDGET_BYTES: usize = 1 << 18;
 /// Changes since a list was made, from which on a patched copy is published.
 const MAX_CHANGES: usize = 64;
+/// Attributes fetched at a time.
+const BATCH: usize = 32;
 /// Uses of other lists after which a list counts as forgotten.
 const FORGOTTEN_AGE: u32 = 4096;
 /// Uses after which an expression counts as one that comes again.
@@ -211,16 +213,26 @@ impl Making {
 
     /// Asks about at most `budget` members; true when all were asked.
     pub(super) fn step(&mut self, set: &VectorSet, filter: &Filter, budget: usize) -> bool {
-        let upto = self.upto.min(set.members.len());
-        let from = upto.saturating_sub(u32::try_from(budget).unwrap_or(u32::MAX));
-        for place in (from..upto).rev() {
-            let Some(id) = set.members.get(place) else { continue };
-            if is_match(&set.index, filter, id) {
-                set_bit(&mut self.bits, id, true);
+        let mut upto = self.upto.min(set.members.len());
+        let end = upto.saturating_sub(u32::try_from(budget).unwrap_or(u32::MAX));
+        while upto > end {
+            let from = upto.saturating_sub(BATCH as u32).max(end);
+            let mut batch = [(NodeId(0), None); BATCH];
+            let mut n = 0;
+            // The attributes of a batch first, so that their misses overlap.
+            for id in (from..upto).rev().filter_map(|place| set.members.get(place)) {
+                batch[n] = (id, set.index.graph.node(id).attribute.load_unguarded());
+                n += 1;
             }
+            for &(id, attribute) in &batch[..n] {
+                if attribute.is_some_and(|attribute| filter.matches(attribute)) {
+                    set_bit(&mut self.bits, id, true);
+                }
+            }
+            upto = from;
         }
-        self.upto = from;
-        from == 0
+        self.upto = end;
+        end == 0
     }
 
     /// The list, published if there is room for it; `None` if so much changed meanwhile that it is worth
@@ -238,6 +250,23 @@ impl Making {
     }
 }
 
+/// What is remembered of an expression.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Uses, this one included; 255 for more.
+    pub(super) n: u64,
+    /// Which share of the elements matched when they were asked last, unless that is long ago.
+    pub(super) share: Option<f64>,
+}
+
+const TAG: u64 = !0 << 24;
+const SHARE: u64 = 0xFF_FF00;
+const SHARE_SHIFT: u32 = 8;
+const SHARE_STEPS: f64 = 65_535.0;
+const USES: u64 = 0xFF;
+/// One use in 32 asks anew, and the frequent ones now and then, when the counter was taken down.
+const USES_OF_A_SHARE: u64 = 0x1F;
+
 struct Slot {
     /// Of the expression; 0 if the slot is empty.
     hash: AtomicU64,
@@ -250,8 +279,8 @@ struct Slot {
 pub(crate) struct MatchCache {
     pub(crate) log: ChangeLog,
     slots: Box<[Slot]>,
-    /// Per expression: its hash but for the last byte, and how often it was used.
-    uses: Box<[AtomicU64]>,
+    /// Per expression: the top of its hash, the share of the elements that matches, the number of uses.
+    usage: Box<[AtomicU64]>,
     clock: AtomicU32,
     bytes: AtomicUsize,
     /// What was taken out of slots and may still be read. Only who publishes locks it, and never waits.
@@ -264,7 +293,7 @@ impl MatchCache {
         MatchCache {
             log: ChangeLog::new(),
             slots: (0..N_SLOTS).map(|_| slot()).collect(),
-            uses: (0..N_COUNTED).map(|_| AtomicU64::new(0)).collect(),
+            usage: (0..N_COUNTED).map(|_| AtomicU64::new(0)).collect(),
             clock: AtomicU32::new(0),
             bytes: AtomicUsize::new(0),
             retired: Mutex::new(Limbo::new()),
@@ -275,27 +304,43 @@ impl MatchCache {
     pub(crate) fn base_bytes(&self) -> usize {
         size_of::<MatchCache>()
             + size_of_val(&*self.slots)
-            + size_of_val(&*self.uses)
+            + size_of_val(&*self.usage)
             + super::log::CAPACITY as usize * size_of::<u32>()
     }
 
-    /// Notes a use of the expression; how often it was used, as far as is remembered.
-    pub(super) fn note_use(&self, filter: &Filter) -> u64 {
-        const COUNT: u64 = 0xFF;
-        let hash = filter.hash();
-        let counter = &self.uses[(hash >> 8) as usize % N_COUNTED];
+    /// Notes a use of the expression, and tells what is known of it.
+    pub(super) fn note_use(&self, filter: &Filter) -> Usage {
+        let (tag, counter) = self.counter(filter);
         let seen = counter.load(Ordering::Relaxed);
-        let next = if seen & !COUNT == hash & !COUNT {
-            if seen & COUNT == COUNT { seen } else { seen + 1 }
-        } else if seen & COUNT > 1 {
+        let uses = seen & USES;
+        let next = if seen & TAG == tag {
+            seen + u64::from(uses < USES)
+        } else if uses > 1 {
             // Another expression's counter: what is used more often stays.
             counter.store(seen - 1, Ordering::Relaxed);
-            return 1;
+            return Usage { n: 1, share: None };
         } else {
-            hash & !COUNT | 1
+            tag | 1
         };
         counter.store(next, Ordering::Relaxed);
-        next & COUNT
+        let share = (next & SHARE) >> SHARE_SHIFT;
+        let is_fresh = share > 0 && next & USES_OF_A_SHARE != 0;
+        Usage { n: next & USES, share: is_fresh.then(|| share as f64 / SHARE_STEPS) }
+    }
+
+    /// Remembers which share of the elements matches.
+    pub(super) fn note_share(&self, filter: &Filter, share: f64) {
+        let (tag, counter) = self.counter(filter);
+        let seen = counter.load(Ordering::Relaxed);
+        if seen & TAG == tag {
+            let share = (share * SHARE_STEPS).max(1.0) as u64;
+            counter.store(seen & !SHARE | share << SHARE_SHIFT & SHARE, Ordering::Relaxed);
+        }
+    }
+
+    fn counter(&self, filter: &Filter) -> (u64, &AtomicU64) {
+        let hash = filter.hash();
+        (hash & TAG, &self.usage[(hash & !TAG) as usize % N_COUNTED])
     }
 
     /// The list of the expression, if there is one and it is not too old.
