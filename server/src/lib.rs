@@ -26,6 +26,8 @@ pub mod log;
 pub mod mesh;
 pub mod message;
 pub mod process;
+pub mod projection;
+pub mod rdb;
 pub mod server;
 pub mod shard;
 pub mod slot;

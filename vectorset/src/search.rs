@@ -182,7 +182,7 @@ impl State {
     pub(crate) fn choose(&mut self, set: &VectorSet, scratch: &mut SearchScratch) {
         let options = self.options;
         let len = set.members.len();
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let is_radial = options.radius.is_some() && options.count > options.ef;
         let ef = if is_radial { options.ef } else { options.ef.max(options.count) }.min(len as usize);
         if options.count == 0 || len == 0 {
@@ -236,7 +236,7 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
         let mut left = budget;
         loop {

@@ -315,7 +315,7 @@ fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
 /// Offers the listed from place `at` up to `upto`.
 fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut SearchScratch) {
     let ids = &known.listed()[at..upto];
-    let SearchScratch { probe, walk } = scratch;
+    let SearchScratch { probe, walk, .. } = scratch;
     let Some(block) = known.block() else {
         let fresh = ids.iter().enumerate().filter_map(|(i, &id)| {
             if let Some(&ahead) = ids.get(i + NODES_AHEAD) {

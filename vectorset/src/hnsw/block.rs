@@ -30,11 +30,11 @@ impl Block {
     #[inline(always)]
     pub(crate) fn distance4(&self, index: &Index, probe: &Probe, place: u32) -> [f32; 4] {
         let places = [0, 1, 2, 3].map(|i| NodeId(place + i));
-        self.codes.distance4(&probe.code, probe.metric, places, index.kernels)
+        self.codes.distance4(&probe.code, places, index.kernels)
     }
 
     #[inline(always)]
     pub(crate) fn distance(&self, index: &Index, probe: &Probe, place: u32) -> f32 {
-        self.codes.distance(&probe.code, probe.metric, NodeId(place), index.kernels)
+        self.codes.distance(&probe.code, NodeId(place), index.kernels)
     }
 }
