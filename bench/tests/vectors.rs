@@ -306,6 +306,18 @@ fn two_servers_are_swept_in_turn_and_plotted() {
 }
 
 #[test]
+fn other_metrics_are_measured_by_their_own_truth() {
+    let server = SkerryServer::start();
+    let files = Files::new("metric");
+    for metric in ["l2", "ip"] {
+        let args = ["--metric", metric, "--ef", "200", "--seconds", "0"];
+        let (_, json) = on_skerry(&server, &files, "sweep", &args);
+        let search = &json["tables"]["search"][0];
+        assert!(search["recall"].as_f64() > Some(0.9), "{metric}: {search}");
+    }
+}
+
+#[test]
 fn inserts_stream_in_beside_searches() {
     let server = SkerryServer::start();
     let files = Files::new("stream");

@@ -101,6 +101,8 @@ pub enum Parked {
     Room,
     /// A key that is held by a lend.
     Hold,
+    /// A slice for its search or plan.
+    Work,
     /// CLIENT PAUSE.
     Pause,
 }

@@ -210,6 +210,9 @@ impl Worker {
         self.close_ended();
         self.publish();
         self.background();
+        // What the background has answered does not wait for the next event.
+        self.write_dirty();
+        self.publish();
         if started >= self.next_tick {
             self.tick(started);
         }
@@ -338,13 +341,18 @@ impl Worker {
             }
             let Some(id) = self.node.runnable.pop_front() else { break };
             self.node.resume(id);
-            let at = id.slot();
-            if let Some(Some(connection)) = self.connections.get(at)
-                && connection.id == id
-                && connection.has_unread
-            {
-                self.list_unread(at);
-            }
+            self.look_again(id);
+        }
+    }
+
+    /// A client that was parked has gone on: what its socket kept meanwhile is read.
+    fn look_again(&mut self, id: ClientId) {
+        let at = id.slot();
+        if let Some(Some(connection)) = self.connections.get(at)
+            && connection.id == id
+            && connection.has_unread
+        {
+            self.list_unread(at);
         }
     }
 
@@ -592,6 +600,10 @@ impl Worker {
         let started = Instant::now();
         while started.elapsed().as_nanos() as u64 <= BACKGROUND_NS {
             let mut is_busy = false;
+            if let Some(id) = self.node.run_vector_slice() {
+                self.look_again(id);
+                is_busy = true;
+            }
             if self.node.has_jobs() {
                 self.node.run_job_slice();
                 is_busy = true;

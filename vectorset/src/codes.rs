@@ -255,7 +255,7 @@ impl Codes {
             let levels = probe.levels.as_mut_slice();
             levels.iter_mut().zip(blob).for_each(|(level, &byte)| *level = byte as i8);
             levels[n_levels..].fill(0);
-            if self.dim % 8 > 0 {
+            if !self.dim.is_multiple_of(8) {
                 levels[n_levels - 1] = (levels[n_levels - 1] as u8 & ((1 << (self.dim % 8)) - 1)) as i8;
             }
         }
@@ -350,9 +350,16 @@ impl Codes {
 
     #[inline(always)]
     pub(crate) fn distance4(&self, probe: &CodeProbe, ids: [NodeId; 4], kernels: &Kernels) -> [f32; 4] {
-        let rows = ids.map(|id| self.bytes(id));
+        // Not `map`: it is not inlined here.
+        let [a, b, c, d] = ids;
+        let rows = [self.bytes(a), self.bytes(b), self.bytes(c), self.bytes(d)];
         let products = self.kernel(kernels).four(probe.levels.as_slice(), rows);
-        std::array::from_fn(|i| self.finish(probe, ids[i], products[i]))
+        [
+            self.finish(probe, a, products[0]),
+            self.finish(probe, b, products[1]),
+            self.finish(probe, c, products[2]),
+            self.finish(probe, d, products[3]),
+        ]
     }
 
     #[inline(always)]

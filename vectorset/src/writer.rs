@@ -25,7 +25,7 @@ use crate::shared::Unlinked;
 const COLLECTED_PER_CHANGE: usize = 8;
 
 /// Nodes remembered for plans that do not know them. More plans than that are seldom under way at once.
-const MAX_RECENT: usize = 16;
+const MAX_RECENT: usize = 32;
 /// Sets below this are scanned anyway: no list of matches is kept for them.
 const MIN_LISTED_SET: usize = 1024;
 

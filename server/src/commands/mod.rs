@@ -60,6 +60,8 @@ pub struct Row {
     pub group: &'static str,
     /// Its values lie behind pointers: worth fetching ahead level by level.
     pub is_collection: bool,
+    /// It may take long, and be cut into slices.
+    pub is_vector: bool,
     /// It has no keys of its own and looks at all of them.
     pub is_viewer: bool,
     /// How halves of it, run by two owners, become one reply: it needs no lend then.
@@ -152,6 +154,7 @@ impl Table {
             shape: shape_of(command),
             group,
             is_collection: matches!(group, "list" | "set" | "hash"),
+            is_vector: command.plan.is_some() || matches!(command.handler, Handler::Any(_)),
             is_protected,
             subcommands: Vec::new(),
         });

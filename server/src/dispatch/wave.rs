@@ -241,6 +241,10 @@ impl Node {
             }
             wave.push(Item { start: next, end, first_range, argc, row, hash, shard, is_inline });
             next = end;
+            if row.is_ok_and(|row| row.is_vector) {
+                // It may be parked, and what is parsed behind it would be parsed again.
+                break WaveEnd::More(next);
+            }
             if is_inline {
                 // Its text is the parser's own and lasts until the next request is parsed.
                 break WaveEnd::More(next);
