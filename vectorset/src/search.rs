@@ -287,16 +287,21 @@ impl State {
                     };
                 }
                 Stage::Sift { at, n_kept } => {
+                    // Nearest first: no more are measured anew, unless all within a radius are.
+                    let n_wanted = match self.options.radius {
+                        Some(_) => usize::MAX,
+                        None => self.options.count.saturating_add(SPARE_HITS) * index.rescored_per_hit(),
+                    };
                     let upto = walk.found.len().min(at.saturating_add(left));
                     left -= upto - *at;
                     for place in *at..upto {
-                        if admission.admits(walk.found[place].id) {
+                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
                             walk.found.swap(*n_kept, place);
                             *n_kept += 1;
                         }
                     }
                     *at = upto;
-                    if upto < walk.found.len() {
+                    if upto < walk.found.len() && *n_kept < n_wanted {
                         break;
                     }
                     walk.found.truncate(*n_kept);

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::attribute::Attribute;
 use super::compile::Filter;
 use super::log::{ChangeLog, Position};
 use crate::epoch::{Guard, Limbo};
@@ -33,6 +34,9 @@ const MAX_SHARE: usize = 16;
 const MIN_BUDGET_BYTES: usize = 1 << 18;
 /// Changes since a list was made, from which on a patched copy is published.
 const MAX_CHANGES: usize = 64;
+/// Elements asked to find out how many match, and matches that make more of them needless.
+const SAMPLE: u32 = 256;
+const MATCHES_ENOUGH: u32 = 24;
 /// Attributes fetched at a time.
 const BATCH: usize = 32;
 /// Uses of other lists after which a list counts as forgotten.
@@ -195,6 +199,58 @@ impl Known {
     }
 }
 
+/// Whether the list of an expression is known.
+pub(super) enum Found {
+    Known(Known),
+    /// It was made, and so much changed since that it says nothing.
+    TooOld,
+    No,
+}
+
+/// Which of at most `BATCH` members match, by place in `ids`. Their attributes are fetched first, so that the
+/// misses overlap.
+#[inline]
+fn ask_batch(
+    index: &Index,
+    filter: &Filter,
+    ids: impl Iterator<Item = NodeId>,
+    mut each: impl FnMut(NodeId),
+) {
+    let mut batch = [(NodeId(0), None); BATCH];
+    let mut n = 0;
+    for (place, id) in batch.iter_mut().zip(ids) {
+        *place = (id, index.graph.node(id).attribute.load_unguarded());
+        n += 1;
+    }
+    let mut touched = 0;
+    for (_, attribute) in &batch[..n] {
+        touched ^= attribute.map_or(0, Attribute::touch);
+    }
+    std::hint::black_box(touched);
+    for &(id, attribute) in &batch[..n] {
+        if attribute.is_some_and(|attribute| filter.matches(attribute)) {
+            each(id);
+        }
+    }
+}
+
+/// The share of the members that match, at least one in twice the sample. It ends early where many do.
+pub(super) fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
+    let len = set.members.len();
+    let n = SAMPLE.min(len).max(1);
+    // The golden ratio, so that any first part of the sample is spread over all, and each use asks others.
+    let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
+    let (mut n_asked, mut n_matches) = (0, 0);
+    while n_asked < n && n_matches < MATCHES_ENOUGH {
+        let first = seed * 7919 + u64::from(n_asked);
+        let places = (first..first + BATCH as u64).map(place);
+        let ids = places.filter_map(|place| set.members.get(place));
+        ask_batch(&set.index, filter, ids, |_| n_matches += 1);
+        n_asked += BATCH as u32;
+    }
+    f64::from(n_matches).max(0.5) / f64::from(n_asked)
+}
+
 /// A list in the making.
 pub(super) struct Making {
     at: Position,
@@ -217,18 +273,8 @@ impl Making {
         let end = upto.saturating_sub(u32::try_from(budget).unwrap_or(u32::MAX));
         while upto > end {
             let from = upto.saturating_sub(BATCH as u32).max(end);
-            let mut batch = [(NodeId(0), None); BATCH];
-            let mut n = 0;
-            // The attributes of a batch first, so that their misses overlap.
-            for id in (from..upto).rev().filter_map(|place| set.members.get(place)) {
-                batch[n] = (id, set.index.graph.node(id).attribute.load_unguarded());
-                n += 1;
-            }
-            for &(id, attribute) in &batch[..n] {
-                if attribute.is_some_and(|attribute| filter.matches(attribute)) {
-                    set_bit(&mut self.bits, id, true);
-                }
-            }
+            let ids = (from..upto).rev().filter_map(|place| set.members.get(place));
+            ask_batch(&set.index, filter, ids, |id| set_bit(&mut self.bits, id, true));
             upto = from;
         }
         self.upto = end;
@@ -343,23 +389,23 @@ impl MatchCache {
         (hash & TAG, &self.usage[(hash & !TAG) as usize % N_COUNTED])
     }
 
-    /// The list of the expression, if there is one and it is not too old.
-    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Option<Known> {
+    /// The list of the expression.
+    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Found {
         let hash = filter.hash();
-        let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash)?;
-        let matches = slot.matches.load(guard).filter(|matches| &*matches.source == filter.source())?.clone();
-        let changes = Changes::since(set, &self.log, matches.at, filter)?;
+        let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash);
+        let Some(slot) = slot else { return Found::No };
+        let matches = slot.matches.load(guard).filter(|matches| &*matches.source == filter.source());
+        let Some(matches) = matches.cloned() else { return Found::No };
+        let Some(changes) = Changes::since(set, &self.log, matches.at, filter) else { return Found::TooOld };
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let lacks_block = uses >= HOT && matches.block.is_none() && self.may_have_block(set, &matches);
         if changes.verdicts.len() <= MAX_CHANGES && !lacks_block {
-            return Some(Known::new(matches, changes));
+            return Found::Known(Known::new(matches, changes));
         }
         let patched = matches.patched(filter, &changes);
         let upto = changes.upto;
-        Some(Known::new(
-            self.publish(set, patched, uses),
-            Changes { verdicts: Vec::new(), upto, may_have: [0; 16] },
-        ))
+        let changes = Changes { verdicts: Vec::new(), upto, may_have: [0; 16] };
+        Found::Known(Known::new(self.publish(set, patched, uses), changes))
     }
 
     fn budget_bytes(&self, set: &VectorSet) -> usize {

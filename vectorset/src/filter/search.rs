@@ -14,7 +14,7 @@
 //! Redis, whose default FILTER-EF of 100 x COUNT finds fewer hits where few elements match.
 
 use super::compile::Filter;
-use super::matches::{HOT, Known, Making, is_match};
+use super::matches::{Found, HOT, Known, Making, is_match, sampled_share};
 use crate::admission::{Admit, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
@@ -26,15 +26,17 @@ use crate::scratch::{ActivePool, SearchScratch};
 use crate::search::{SearchOptions, State, Way};
 use crate::set::{Hits, Query, VectorSet};
 
-/// Elements asked to find out how many match.
-const SAMPLE: u32 = 256;
-/// What a unit of EF costs a walk, in distances of a scan. Measured on 20,000 rows of text384: 1 us, and 20 ns.
-const WALK_COST: f64 = 50.0;
+/// What a unit of EF costs a walk, in distances of a scan. Measured on text384, 20,000 and 60,000 rows: 0.7 to
+/// 0.8 us, and 13 ns.
+const WALK_COST: f64 = 55.0;
 /// What a listed element costs, if its code does not lie beside those of the others.
-const SCATTERED_COST: f64 = 1.5;
-/// What it costs to ask an element, per step of the expression and at all.
-const ASK_COST: f64 = 0.6;
-const STEP_COST: f64 = 0.15;
+const SCATTERED_COST: f64 = 2.0;
+/// What it costs to ask an element, per step of the expression and at all. Measured likewise: 38 ns for seven
+/// steps.
+const ASK_COST: f64 = 1.2;
+const STEP_COST: f64 = 0.25;
+/// Uses after which a list is worth making even for a walk to ask.
+const VERY_HOT: u64 = 16;
 /// How many matches a walk has to meet for each that is wanted: the last of COUNT lies about where COUNT over
 /// the share are nearer, give or take its root, and the far end of a pool is not complete.
 const MET_PER_HIT: f64 = 1.5;
@@ -133,10 +135,14 @@ impl FilteredState {
         };
         let usage = cache.note_use(filter);
         search.uses = usage.n;
-        if let Some(known) = cache.find(set, filter, usage.n, guard) {
-            search.enter(set, known, scratch);
-            return Ok(search);
-        }
+        let is_too_old = match cache.find(set, filter, usage.n, guard) {
+            Found::Known(known) => {
+                search.enter(set, known, scratch);
+                return Ok(search);
+            }
+            Found::TooOld => true,
+            Found::No => false,
+        };
         let share = usage.share.unwrap_or_else(|| {
             let share = sampled_share(set, filter, usage.n);
             cache.note_share(filter, share);
@@ -144,8 +150,10 @@ impl FilteredState {
         });
         let len = set.len() as f64;
         let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
-        let make_cost = if usage.n >= HOT { 0.0 } else { len * ask_cost };
-        let is_list_cheaper = make_cost + share * len < search.walk_ef(share) * WALK_COST;
+        // A list pays for itself if it comes again, unless writes outrun it.
+        let make_cost = if usage.n >= HOT && !is_too_old { 0.0 } else { len * ask_cost };
+        let walk_cost = search.walk_ef(share) * (WALK_COST + ask_cost);
+        let is_list_cheaper = make_cost + share * len < walk_cost || (usage.n >= VERY_HOT && !is_too_old);
         if is_list_cheaper && set.len() <= options.max_measured {
             search.stage = Stage::Make(Making::begin(set, cache));
         } else {
@@ -297,19 +305,6 @@ impl FilteredState {
             }
         }
     }
-}
-
-/// The share of the members that match, at least one in twice the sample.
-fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
-    let len = set.members.len();
-    let n = SAMPLE.min(len).max(1);
-    let stride = len as f64 / f64::from(n);
-    // The golden ratio: each use samples other members.
-    let phase = (seed as f64 * 0.618_033_988_749_895).fract();
-    let place = |i: u32| ((f64::from(i) + phase) * stride) as u32;
-    let ids = (0..n).filter_map(|i| set.members.get(place(i)));
-    let n_matches = ids.filter(|&id| is_match(&set.index, filter, id)).count();
-    (n_matches as f64).max(0.5) / f64::from(n)
 }
 
 /// Offers the listed from place `at` up to `upto`.
