@@ -87,8 +87,8 @@ fn nearness(metric: &str, a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn each_metric_finds_what_is_near_by_it() {
     let (_server, mut conn, mut rng) = start();
-    let rows = clustered(&mut rng, 6_000);
-    let queries = clustered(&mut rng, 60);
+    let mut rows = clustered(&mut rng, 6_060);
+    let queries = rows.split_off(6_000);
     for (metric, option) in
         [("COSINE", "NOQUANT"), ("L2", "NOQUANT"), ("IP", "NOQUANT"), ("L2", "Q8"), ("IP", "Q8")]
     {
@@ -128,8 +128,8 @@ fn each_metric_finds_what_is_near_by_it() {
 #[test]
 fn a_radius_finds_all_within_it() {
     let (_server, mut conn, mut rng) = start();
-    let rows = clustered(&mut rng, 8_000);
-    let queries = clustered(&mut rng, 12);
+    let mut rows = clustered(&mut rng, 8_012);
+    let queries = rows.split_off(8_000);
     for (metric, option) in [("COSINE", "NOQUANT"), ("COSINE", "Q8"), ("L2", "NOQUANT")] {
         let key = format!("{metric}:{option}");
         add_all(&mut conn, &key, &rows, &format!("{option} METRIC {metric} EF 100"));
@@ -202,8 +202,8 @@ fn the_degree_of_the_lowest_level_is_chosen() {
 #[test]
 fn every_code_width_answers_exactly() {
     let (_server, mut conn, mut rng) = start();
-    let rows = clustered(&mut rng, 3_000);
-    let queries = clustered(&mut rng, 30);
+    let mut rows = clustered(&mut rng, 3_030);
+    let queries = rows.split_off(3_000);
     for width in ["off", "auto", "8", "4", "2"] {
         words(&mut conn, &format!("CONFIG SET vset-code-bits {width}"));
         let key = format!("bits-{width}");

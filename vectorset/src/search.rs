@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::admission::Admit;
+use crate::admission::{Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
@@ -65,6 +65,11 @@ enum Stage {
         reach: Option<f32>,
     },
     Level0,
+    /// Of the candidates before `at`, the first `n_kept` places hold those that are admitted.
+    Sift {
+        at: usize,
+        n_kept: usize,
+    },
     /// Candidates before `at` have their exact distance.
     Rescore {
         at: usize,
@@ -216,6 +221,11 @@ impl State {
         self.stage = Stage::Rescore { at: 0 };
     }
 
+    /// Makes a search that has yet to choose its way keep so many nodes in mind.
+    pub(crate) fn widen(&mut self, ef: usize) {
+        self.options.ef = ef;
+    }
+
     pub(crate) fn spent(&self) -> usize {
         self.spent
     }
@@ -266,7 +276,9 @@ impl State {
                             let reach = index.widened(*reach);
                             index.begin_wide(*ef, reach, admission, walk);
                         }
-                        None if A::SELECTIVE => index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk),
+                        None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
+                            index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk)
+                        }
                         None => index.begin_layer(*ef, self.options.count.max(MAX_TIES), 0, walk),
                     }
                     self.stage = Stage::Level0;
@@ -275,7 +287,12 @@ impl State {
                     let allowed = self.options.max_measured.saturating_sub(self.measured);
                     let slice = (*left).min(allowed);
                     let mut rest = slice;
-                    let progress = index.walk_layer(probe, admission, &mut rest, walk);
+                    let is_unasked = A::SELECTIVE && admission.hops() == Hops::Unasked;
+                    let progress = if is_unasked {
+                        index.walk_layer(probe, &All, &mut rest, walk)
+                    } else {
+                        index.walk_layer(probe, admission, &mut rest, walk)
+                    };
                     let spent = slice - rest;
                     *left -= spent;
                     self.measured += spent;
@@ -283,6 +300,30 @@ impl State {
                         break;
                     }
                     index.finish_layer(walk);
+                    self.stage = match is_unasked {
+                        true => Stage::Sift { at: 0, n_kept: 0 },
+                        false => Stage::Rescore { at: 0 },
+                    };
+                }
+                Stage::Sift { at, n_kept } => {
+                    // Nearest first: no more are measured anew, unless all within a radius are.
+                    let n_wanted = match self.options.radius {
+                        Some(_) => usize::MAX,
+                        None => self.options.count.saturating_add(SPARE_HITS) * index.rescored_per_hit(),
+                    };
+                    let upto = walk.found.len().min(at.saturating_add(*left));
+                    *left -= upto - *at;
+                    for place in *at..upto {
+                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
+                            walk.found.swap(*n_kept, place);
+                            *n_kept += 1;
+                        }
+                    }
+                    *at = upto;
+                    if upto < walk.found.len() && *n_kept < n_wanted {
+                        break;
+                    }
+                    walk.found.truncate(*n_kept);
                     self.stage = Stage::Rescore { at: 0 };
                 }
                 Stage::Rescore { at } => {

@@ -330,7 +330,7 @@ impl Writer {
     }
 
     /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
-    fn log_changed(&self, id: NodeId) {
+    pub(crate) fn log_changed(&self, id: NodeId) {
         let set = &*self.set;
         if let Some(cache) = set.matches.get() {
             cache.log.append_changed(id);
