@@ -1,4 +1,5 @@
-//! Vector sets beyond Redis: metrics, radial searches, variadic forms, and the directives of degree and code width.
+//! Vector sets beyond Redis: metrics, radial searches, variadic forms, the directives of degree and code width; and that
+//! what is long is cut into slices.
 //!
 //! Rows are drawn from a printed seed, around centers as embeddings lie; what is near is computed here, apart from the
 //! server.
@@ -6,6 +7,7 @@
 mod support;
 
 use std::collections::HashSet;
+use std::thread;
 
 use support::conn::{Conn, encode};
 use support::reply::Reply;
@@ -51,10 +53,15 @@ fn clustered(rng: &mut Rng, n: usize) -> Vec<Vec<f32>> {
 }
 
 fn add_all(conn: &mut Conn, key: &str, rows: &[Vec<f32>], options: &str) {
+    add_from(conn, key, 0, rows, options);
+}
+
+/// Elements named by their numbers, from `first` on; some in flight.
+fn add_from(conn: &mut Conn, key: &str, first: usize, rows: &[Vec<f32>], options: &str) {
     for (at, part) in rows.chunks(20).enumerate() {
         let mut bytes = Vec::new();
         for (i, row) in part.iter().enumerate() {
-            let (name, blob) = (format!("{}", 20 * at + i), fp32(row));
+            let (name, blob) = (format!("{}", first + 20 * at + i), fp32(row));
             let argv = [&b"VADD"[..], key.as_bytes(), b"FP32", &blob, name.as_bytes()];
             let options: Vec<&[u8]> = options.split(' ').map(str::as_bytes).collect();
             encode(&[&argv[..], &options].concat(), &mut bytes);
@@ -121,7 +128,7 @@ fn each_metric_finds_what_is_near_by_it() {
         println!("{key}: recall@10 of a scan {exact:.3}, of the graph at EF 200 {found:.3}");
         let least = if option == "Q8" { 0.85 } else { 0.999 };
         assert!(exact >= least, "{key}: a scan finds {exact}");
-        assert!(found >= exact - 0.04, "{key}: the graph finds {found}, a scan {exact}");
+        assert!(found >= exact - 0.02, "{key}: the graph finds {found}, a scan {exact}");
     }
 }
 
@@ -222,8 +229,7 @@ fn every_code_width_answers_exactly() {
         }
         let recall = f64::from(n_found) / 300.0;
         println!("{key}: recall@10 {recall:.3}");
-        // Two bits are for wide rows.
-        assert!(recall >= if width == "2" { 0.7 } else { 0.95 }, "{key}: {recall}");
+        assert!(recall >= 0.95, "{key}: {recall}");
     }
 }
 
@@ -248,4 +254,69 @@ fn many_at_once_are_what_one_by_one_are() {
     argv.extend((0..1_300).map(|i| i.to_string().into_bytes()));
     assert_eq!(conn.call(&argv), Reply::Int(1_200));
     assert_eq!(words(&mut conn, "EXISTS many"), Reply::Int(0));
+}
+
+/// What is longer than a turn is cut into slices, and answers as it does in one piece, which
+/// is how a transaction runs it.
+#[test]
+fn sliced_searches_answer_as_whole_ones() {
+    const N: usize = 8_000;
+    println!("seed {SEED:#x}");
+    let server = Server::start(Kind::Skerry { threads: 2 }, &["--turn-trace".into(), "yes".into()]);
+    let (mut conn, mut rng) = (server.connect(), Rng::new(SEED));
+    let rows = clustered(&mut rng, N);
+    for (i, part) in rows.chunks(N / 10).enumerate() {
+        let options = format!(r#"NOQUANT EF 20 SETATTR {{"part":{i}}}"#);
+        add_from(&mut conn, "v", i * N / 10, part, &options);
+    }
+    let query = fp32(&rows[77]);
+    let long: Vec<Vec<&[u8]>> = [
+        "TRUTH COUNT 50 WITHSCORES",
+        "EF 1000 COUNT 20 WITHSCORES WITHATTRIBS",
+        "COUNT 8000",
+        "FILTER .part==3 COUNT 900 TRUTH",
+        "FILTER .part<5 EF 500",
+        "EPSILON 0.3 COUNT 5000 EF 50",
+    ]
+    .iter()
+    .map(|options| {
+        [vec![&b"VSIM"[..], b"v", b"FP32", &query], options.split(' ').map(str::as_bytes).collect()].concat()
+    })
+    .chain([vec![&b"VRANGE"[..], b"v", b"-", b"+"], vec![&b"VRANGE"[..], b"v", b"(5", b"[6", b"30"]])
+    .collect();
+    let send_all = |conn: &mut Conn| {
+        let mut bytes = Vec::new();
+        long.iter().for_each(|argv| encode(argv, &mut bytes));
+        conn.send_raw(&bytes).expect("sent");
+    };
+    words(&mut conn, "MULTI");
+    send_all(&mut conn);
+    long.iter().for_each(|_| assert_eq!(conn.read().expect("a reply"), Reply::Simple(b"QUEUED".to_vec())));
+    let whole = words(&mut conn, "EXEC").items().expect("replies");
+    assert_eq!(whole[6].items().map(|names| names.len()), Some(N));
+    words(&mut conn, "DEBUG TURNS RESET");
+    // Six clients at once, so that they wait for one another.
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            let mut conn = server.connect();
+            scope.spawn({
+                let (send_all, whole) = (&send_all, &whole);
+                move || {
+                    for _ in 0..3 {
+                        send_all(&mut conn);
+                        for (n, whole) in whole.iter().enumerate() {
+                            assert_eq!(&conn.read().expect("a reply"), whole, "request {n}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    for line in texts(&words(&mut conn, "DEBUG TURNS")) {
+        println!("{line}");
+        let max_us = line.split("max=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a time");
+        let max_us: u64 = max_us.parse().expect("microseconds");
+        // In one piece the eight take some tens of milliseconds in this build.
+        assert!(max_us < 20_000, "a turn of {max_us} us");
+    }
 }
