@@ -65,11 +65,12 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         let query = match &target {
             // The element's absence is told before a mistake in the options.
             Target::Element(element) if !set.contains(element, guard) => {
-                return match set.is_empty() {
-                    // Deleted a moment ago: no element, and no key either.
-                    true => Ok(ctx.reply.array(0)),
-                    false => Err(ELEMENT_NOT_FOUND),
-                };
+                if !set.is_empty() {
+                    return Err(ELEMENT_NOT_FOUND);
+                }
+                // Deleted a moment ago: no element, and no key either.
+                ctx.reply.array(0);
+                return Ok(());
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
@@ -98,7 +99,7 @@ struct Running {
 
 enum Kind {
     Plain(Search),
-    Filtered(FilteredSearch, Filter),
+    Filtered(Box<(FilteredSearch, Filter)>),
 }
 
 impl Running {
@@ -118,7 +119,9 @@ impl Running {
             }
             Some(filter) => {
                 let mut search = FilteredSearch::new(buffers);
-                search.begin(set, query, wanted, &filter, guard).map(|()| Kind::Filtered(search, filter))
+                search
+                    .begin(set, query, wanted, &filter, guard)
+                    .map(|()| Kind::Filtered(Box::new((search, filter))))
             }
         };
         Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
@@ -137,7 +140,10 @@ impl Running {
             let before = self.spent();
             let progress = match &mut self.search {
                 Kind::Plain(search) => search.step(set, &All, budget, guard),
-                Kind::Filtered(search, filter) => search.step(set, filter, budget, guard),
+                Kind::Filtered(filtered) => {
+                    let (search, filter) = &mut **filtered;
+                    search.step(set, filter, budget, guard)
+                }
             };
             match progress {
                 Progress::Unfinished => ctx.work.spend(budget, dim),
@@ -145,7 +151,7 @@ impl Running {
                     ctx.work.spend(self.spent() - before, dim);
                     match &mut self.search {
                         Kind::Plain(search) => self.options.reply(ctx, &search.hits(set, guard)),
-                        Kind::Filtered(search, _) => self.options.reply(ctx, &search.hits(set, guard)),
+                        Kind::Filtered(filtered) => self.options.reply(ctx, &filtered.0.hits(set, guard)),
                     }
                     return Progress::Done;
                 }
@@ -156,14 +162,14 @@ impl Running {
     fn spent(&self) -> usize {
         match &self.search {
             Kind::Plain(search) => search.spent(),
-            Kind::Filtered(search, _) => search.spent(),
+            Kind::Filtered(filtered) => filtered.0.spent(),
         }
     }
 
     fn into_scratch(self) -> SearchScratch {
         match self.search {
             Kind::Plain(search) => search.into_scratch(),
-            Kind::Filtered(search, _) => search.into_scratch(),
+            Kind::Filtered(filtered) => filtered.0.into_scratch(),
         }
     }
 }
