@@ -97,6 +97,7 @@ struct Running {
     hold: Option<Hold>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "the large one is the common one, and moved only when it waits")]
 enum Kind {
     Plain(Search),
     Filtered(Box<(FilteredSearch, Filter)>),
