@@ -4,12 +4,14 @@
 //!   Batch.bytes    | kind | fixed fields | payload | kind | ...        (little endian)
 //!   Batch.entries  lent values, in the order in which the messages name them (a pointer each)
 //!   Batch.shards   whole shards on loan
+//!   Batch.bulks    buffers of long requests, and long strings of replies: shared, not copied
 //! ```
 //!
 //! A request is copied once, into `bytes`; its arguments are then ranges of that buffer on the other side. Buffers go back to their
 //! sender and are used again: no allocation per request. Messages are made and read by this process only, so a malformed one is a
 //! bug (panic), not an input error.
 
+use bytes::Bytes;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
@@ -23,6 +25,7 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     pub entries: Vec<Entry>,
     pub shards: Vec<Box<Shard>>,
+    pub bulks: Vec<Bytes>,
     /// Messages in `bytes`.
     pub n_messages: u32,
 }
@@ -39,7 +42,7 @@ impl Batch {
         if self.bytes.capacity() > KEPT_BATCH {
             self.bytes = Vec::new();
         }
-        debug_assert!(self.entries.is_empty() && self.shards.is_empty());
+        debug_assert!(self.entries.is_empty() && self.shards.is_empty() && self.bulks.is_empty());
     }
 }
 
@@ -102,10 +105,17 @@ pub enum Message<'a> {
         text_at: usize,
         text_len: usize,
     },
+    /// A request whose buffer is the batch's next bulk; `bounds` are the arguments' places in it.
+    SharedRequest {
+        head: RequestHead,
+        bounds: &'a [u8],
+    },
+    /// `places` are those of the batch's next bulks in the reply, none for most.
     Reply {
         client: ClientId,
         sequence: u32,
         reply: &'a [u8],
+        places: Places<'a>,
     },
     Part {
         gather: u32,
@@ -158,6 +168,21 @@ mod kind {
     pub(super) const RETURN: u8 = 7;
     pub(super) const UNWATCH: u8 = 8;
     pub(super) const HALF: u8 = 9;
+    pub(super) const SHARED_REQUEST: u8 = 10;
+    pub(super) const SHARED_REPLY: u8 = 11;
+}
+
+/// Offsets in a reply: a bulk's bytes belong behind as many bytes of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a>(&'a [u8]);
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+    fn next(&mut self) -> Option<usize> {
+        let (place, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*place) as usize)
+    }
 }
 
 /// Length-prefixed keys.
@@ -219,32 +244,25 @@ impl Batch {
     pub fn push_request<'a>(&mut self, head: &RequestHead, args: impl Iterator<Item = &'a [u8]> + Clone) {
         let out = &mut self.bytes;
         out.push(kind::REQUEST);
-        let (is_gather, sequence) = match head.reply_to {
-            ReplyTo::Slot { sequence, .. } => (0u8, sequence),
-            ReplyTo::Gather { id } => (2, id),
-            ReplyTo::Lend { .. } => (4, 0),
-        };
-        let hash = match head.reply_to {
-            // Such a request has several keys and carries no hash: the place is free.
-            ReplyTo::Lend { id } => id.0,
-            ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
-        };
-        let mut fixed = [0u8; REQUEST_HEAD];
-        fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
-        fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
-        fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
-        fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
-        fixed[7..15].copy_from_slice(&hash.to_le_bytes());
-        fixed[15..23].copy_from_slice(&head.client.0.to_le_bytes());
-        fixed[23..27].copy_from_slice(&sequence.to_le_bytes());
-        fixed[27..31].copy_from_slice(&head.argc.to_le_bytes());
-        out.extend_from_slice(&fixed);
+        put_head(out, head);
         for arg in args.clone() {
             out.extend_from_slice(&(arg.len() as u32).to_le_bytes());
         }
         for arg in args {
             out.extend_from_slice(arg);
         }
+        self.n_messages += 1;
+    }
+
+    /// Appends a request that stands in a shared buffer.
+    pub fn push_shared_request(&mut self, head: &RequestHead, source: Bytes, ranges: &[ArgRange]) {
+        self.bytes.push(kind::SHARED_REQUEST);
+        put_head(&mut self.bytes, head);
+        for range in ranges {
+            self.bytes.extend_from_slice(&range.start.to_le_bytes());
+            self.bytes.extend_from_slice(&range.end.to_le_bytes());
+        }
+        self.bulks.push(source);
         self.n_messages += 1;
     }
 
@@ -277,10 +295,25 @@ impl Batch {
         self.bytes[mark - 4..mark].copy_from_slice(&len.to_le_bytes());
     }
 
+    /// Ends a reply to a client's slot in which strings are left out: (place, bytes), the places counted from the reply's start.
+    pub fn end_shared_reply(&mut self, mark: usize, bulks: impl Iterator<Item = (usize, Bytes)>) {
+        self.end_reply(mark);
+        self.bytes[mark - SLOT_REPLY_HEAD] = kind::SHARED_REPLY;
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        let n_before = self.bulks.len();
+        for (place, bytes) in bulks {
+            self.bytes.extend_from_slice(&(place as u32).to_le_bytes());
+            self.bulks.push(bytes);
+        }
+        let n = (self.bulks.len() - n_before) as u32;
+        self.bytes[at..at + 4].copy_from_slice(&n.to_le_bytes());
+    }
+
     /// Takes a begun reply back: it will come later.
     pub fn cancel_reply(&mut self, mark: usize, to: ReplyTo) {
         let head = match to {
-            ReplyTo::Slot { .. } => 1 + 8 + 4 + 4,
+            ReplyTo::Slot { .. } => SLOT_REPLY_HEAD,
             ReplyTo::Gather { .. } => 1 + 4 + 4,
             ReplyTo::Lend { .. } => 1 + 8 + 4,
         };
@@ -366,6 +399,32 @@ impl Batch {
 }
 
 const REQUEST_HEAD: usize = 31;
+/// Kind, client, sequence, length.
+const SLOT_REPLY_HEAD: usize = 1 + 8 + 4 + 4;
+
+#[inline(always)]
+fn put_head(out: &mut Vec<u8>, head: &RequestHead) {
+    let (is_gather, sequence) = match head.reply_to {
+        ReplyTo::Slot { sequence, .. } => (0u8, sequence),
+        ReplyTo::Gather { id } => (2, id),
+        ReplyTo::Lend { .. } => (4, 0),
+    };
+    let hash = match head.reply_to {
+        // Such a request has several keys and carries no hash: the place is free.
+        ReplyTo::Lend { id } => id.0,
+        ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
+    };
+    let mut fixed = [0u8; REQUEST_HEAD];
+    fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
+    fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
+    fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
+    fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
+    fixed[7..15].copy_from_slice(&hash.to_le_bytes());
+    fixed[15..23].copy_from_slice(&head.client.0.to_le_bytes());
+    fixed[23..27].copy_from_slice(&sequence.to_le_bytes());
+    fixed[27..31].copy_from_slice(&head.argc.to_le_bytes());
+    out.extend_from_slice(&fixed);
+}
 
 fn put_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -438,6 +497,26 @@ impl<'a> Reader<'a> {
         u64::from_le_bytes(self.array())
     }
 
+    #[inline(always)]
+    fn head(&mut self) -> RequestHead {
+        let fixed: [u8; REQUEST_HEAD] = self.array();
+        let mut f = Reader { bytes: &fixed, at: 1 };
+        let db = DbIndex(f.u16());
+        let command = f.u16();
+        let hashed_at = f.u16();
+        let hash = f.u64();
+        let client = ClientId(f.u64());
+        let sequence = f.u32();
+        let argc = f.u32();
+        let proto = if fixed[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+        let reply_to = match fixed[0] & 6 {
+            0 => ReplyTo::Slot { client, sequence },
+            2 => ReplyTo::Gather { id: sequence },
+            _ => ReplyTo::Lend { id: LendId(hash) },
+        };
+        RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc }
+    }
+
     /// The next message, `None` at the end.
     #[inline]
     pub fn next_message(&mut self) -> Option<Message<'a>> {
@@ -446,23 +525,8 @@ impl<'a> Reader<'a> {
         }
         Some(match self.u8() {
             kind::REQUEST => {
-                let fixed: [u8; REQUEST_HEAD] = self.array();
-                let mut f = Reader { bytes: &fixed, at: 1 };
-                let db = DbIndex(f.u16());
-                let command = f.u16();
-                let hashed_at = f.u16();
-                let hash = f.u64();
-                let client = ClientId(f.u64());
-                let sequence = f.u32();
-                let argc = f.u32();
-                let proto = if fixed[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
-                let reply_to = match fixed[0] & 6 {
-                    0 => ReplyTo::Slot { client, sequence },
-                    2 => ReplyTo::Gather { id: sequence },
-                    _ => ReplyTo::Lend { id: LendId(hash) },
-                };
-                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc };
-                let lengths = self.take(argc as usize * 4);
+                let head = self.head();
+                let lengths = self.take(head.argc as usize * 4);
                 let text_at = self.at;
                 let text_len = lengths
                     .chunks_exact(4)
@@ -471,11 +535,23 @@ impl<'a> Reader<'a> {
                 self.at += text_len;
                 Message::Request { head, lengths, text_at, text_len }
             }
+            kind::SHARED_REQUEST => {
+                let head = self.head();
+                Message::SharedRequest { head, bounds: self.take(head.argc as usize * 8) }
+            }
             kind::REPLY => {
                 let client = ClientId(self.u64());
                 let sequence = self.u32();
                 let len = self.u32() as usize;
-                Message::Reply { client, sequence, reply: self.take(len) }
+                Message::Reply { client, sequence, reply: self.take(len), places: Places(&[]) }
+            }
+            kind::SHARED_REPLY => {
+                let client = ClientId(self.u64());
+                let sequence = self.u32();
+                let len = self.u32() as usize;
+                let reply = self.take(len);
+                let n = self.u32() as usize;
+                Message::Reply { client, sequence, reply, places: Places(self.take(n * 4)) }
             }
             kind::PART => {
                 let gather = self.u32();
@@ -536,6 +612,13 @@ pub fn read_ranges(lengths: &[u8], text_at: usize, ranges: &mut Vec<ArgRange>) {
         ranges.push(ArgRange { start, end });
         start = end;
     }
+}
+
+/// The ranges of a shared request.
+pub fn read_bounds(bounds: &[u8], ranges: &mut Vec<ArgRange>) {
+    let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    ranges.clear();
+    ranges.extend(bounds.chunks_exact(8).map(|c| ArgRange { start: number(c), end: number(&c[4..]) }));
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
+use smallvec::SmallVec;
 
 use super::gather::part_proto;
 use super::{INTERNAL_ERROR, Node, row_of};
@@ -16,7 +17,9 @@ use crate::client::ClientId;
 use crate::command::{Caller, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
+use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round};
+use crate::message::{read_bounds, read_ranges};
+use crate::output::Placed;
 use crate::shard::ShardId;
 
 /// What a client of another worker has in line here.
@@ -52,6 +55,7 @@ impl Node {
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
+        let mut bulks = std::mem::take(&mut batch.bulks).into_iter();
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut reader = Reader::new(&bytes);
         let mut ahead = Reader::new(&bytes);
@@ -67,9 +71,16 @@ impl Node {
                     read_ranges(lengths, text_at, &mut ranges);
                     self.take_request(from, &head, Args::new(&bytes, &ranges));
                 }
-                Message::Reply { client, sequence, reply } => {
+                Message::SharedRequest { head, bounds } => {
+                    read_bounds(bounds, &mut ranges);
+                    let source = bulks.next().expect("a shared request comes with its buffer");
+                    self.take_request(from, &head, Args::in_shared(&source, &ranges));
+                }
+                Message::Reply { client, sequence, reply, places } => {
                     self.give_credit(from);
-                    self.answer(client, sequence, reply);
+                    // All of them are taken from the batch, also if the client is gone.
+                    let strings: SmallVec<[Placed; 1]> = places.zip(bulks.by_ref()).collect();
+                    self.answer_with(client, sequence, reply, strings.into_iter());
                 }
                 Message::Half { lend, reply } => {
                     self.give_credit(from);
@@ -205,13 +216,19 @@ impl Node {
             catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(head, row, args, &mut outbox.bytes)));
         let is_deferred = outcome.unwrap_or_else(|panic| {
             self.note_panic(row.command.name, &*panic);
+            self.placed.clear();
             outbox.bytes.truncate(mark);
             Reply::new(&mut outbox.bytes, head.proto).error(INTERNAL_ERROR);
             None
         });
         match is_deferred {
+            None if !self.placed.is_empty() => {
+                let strings = self.placed.drain(..).map(|(at, bytes)| (at - mark, bytes));
+                outbox.end_shared_reply(mark, strings);
+            }
             None => outbox.end_reply(mark),
             Some(job) => {
+                self.placed.clear();
                 outbox.cancel_reply(mark, head.reply_to);
                 let caller = Caller { client: head.client, db: head.db };
                 let proto = head.proto;
@@ -257,9 +274,13 @@ impl Node {
         debug_assert!(row.shape != KeyShape::Many || self.single_owner(row, args) == Some(self.id));
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
+        if matches!(head.reply_to, ReplyTo::Slot { .. }) {
+            ctx.placed = Some(&mut self.placed);
+        }
         let outcome = handler(&mut ctx, args);
         let job = ctx.job.take();
         if let Err(error) = outcome {
+            self.placed.clear();
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
             // The parts of a `Split` fail together: its merge counts the error once.

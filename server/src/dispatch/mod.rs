@@ -27,6 +27,7 @@ macro_rules! ctx {
             caller: $caller,
             now_ms: $node.now_ms,
             reply: skerry_resp::reply::Reply::new($out, $proto),
+            placed: None,
             job: None,
         }
     };
@@ -44,11 +45,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::{ArgRange, Limits, Parsed};
 
-use crate::args::Args;
+use crate::args::{Args, MIN_SHARED_BYTES};
 use crate::client::{Client, ClientId, Clients, Closing, Parked, ReplyMode, Slot};
 use crate::command::{
     AnyHandler, Caller, Command, CommandId, Conn, ConnHandler, Flow, Handler, Job, ShardHandler,
@@ -60,6 +62,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
 use crate::lend::holds::{Freed, Holds, Who};
 use crate::message::{Batch, HoldMode, LendId, ReplyTo, RequestHead};
+use crate::output::Placed;
 use crate::server::{Server, WorkerStats};
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
@@ -138,6 +141,8 @@ pub struct Node {
     half_hashes: Vec<u64>,
     spare_args: Vec<(Vec<u8>, Vec<ArgRange>)>,
     half_reply: Vec<u8>,
+    /// Long strings of the reply that is being written, for `Ctx::placed`.
+    placed: Vec<Placed>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
@@ -174,6 +179,12 @@ struct RunningJob {
     origin: ShardId,
     caller: Caller,
     proto: Proto,
+}
+
+/// What a client has sent, in a buffer that may be shared if it is a long one.
+struct Input<'a> {
+    bytes: &'a [u8],
+    shared: Option<&'a Bytes>,
 }
 
 /// One parsed request of a wave.
@@ -244,6 +255,7 @@ impl Node {
             half_hashes: Vec::new(),
             spare_args: Vec::new(),
             half_reply: Vec::new(),
+            placed: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
@@ -319,13 +331,25 @@ impl Node {
         client.bytes_in += bytes.len() as u64;
         client.last_active_ms = self.now_ms;
         if client.query.is_empty() && client.parked == Parked::No && !client.is_queued {
-            let at = self.run_input(&mut client, bytes, 0, Admit::Check);
+            let at = self.run_input(&mut client, Input { bytes, shared: None }, 0, Admit::Check);
             client.query.extend_from_slice(&bytes[at..]);
         } else {
             client.query.extend_from_slice(bytes);
             if client.parked == Parked::No && !client.is_queued {
                 self.run_query(&mut client, Admit::Check);
             }
+        }
+        self.settle(client);
+    }
+
+    /// The same for `n` bytes that were read straight to the end of the client's own buffer.
+    pub fn fed(&mut self, id: ClientId, n: usize) {
+        let Some(mut client) = self.clients.take(id) else { return };
+        client.bytes_in += n as u64;
+        client.last_active_ms = self.now_ms;
+        client.missing_input = client.missing_input.saturating_sub(n);
+        if client.missing_input == 0 && client.parked == Parked::No && !client.is_queued {
+            self.run_query(&mut client, Admit::Check);
         }
         self.settle(client);
     }
@@ -358,7 +382,11 @@ impl Node {
     /// Runs what stands in the client's own buffer.
     fn run_query(&mut self, client: &mut Box<Client>, admit: Admit) {
         let query = std::mem::take(&mut client.query);
-        let at = self.run_input(client, &query, client.query_at, admit);
+        if query.len() - client.query_at > MIN_SHARED_BYTES {
+            self.run_long_query(client, query, admit);
+            return;
+        }
+        let at = self.run_input(client, Input { bytes: &query, shared: None }, client.query_at, admit);
         client.query = query;
         client.query_at = at;
         if at == client.query.len() {
@@ -371,6 +399,25 @@ impl Node {
             client.query.drain(..at);
             client.query_at = 0;
         }
+    }
+
+    /// Runs what stands in a long buffer. A long string that it holds becomes a value without a copy; then the buffer belongs to that
+    /// value, and what is left of the input is copied out of it.
+    fn run_long_query(&mut self, client: &mut Box<Client>, query: Vec<u8>, admit: Admit) {
+        let from = std::mem::take(&mut client.query_at);
+        let query = Bytes::from(query);
+        let at = self.run_input(client, Input { bytes: &query, shared: Some(&query) }, from, admit);
+        if at == query.len() {
+            return;
+        }
+        let is_small_rest = (query.len() - at) * 2 < query.len();
+        client.query = match is_small_rest || !query.is_unique() {
+            true => query[at..].to_vec(),
+            false => {
+                client.query_at = at;
+                Vec::from(query)
+            }
+        };
     }
 
     /// Puts the client back and notes what the worker has to do for it.
@@ -399,11 +446,13 @@ impl Node {
     fn run_input(
         &mut self,
         client: &mut Box<Client>,
-        input: &[u8],
+        input: Input<'_>,
         mut at: usize,
         mut admit: Admit,
     ) -> usize {
+        let Input { bytes: input, shared } = input;
         let mut n_run = 0;
+        client.missing_input = 0;
         let unsent_before = client.unsent();
         loop {
             if client.closing != Closing::No {
@@ -424,8 +473,9 @@ impl Node {
             let is_only_one = admit == Admit::First;
             let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges);
             n_run += wave.len();
-            let outcome =
-                catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                self.run_wave(client, input, shared, &wave, &ranges, &mut admit)
+            }));
             let stopped_at = outcome.unwrap_or_else(|panic| {
                 self.bury_panic(client, &*panic);
                 None
@@ -439,7 +489,10 @@ impl Node {
             match parsed {
                 WaveEnd::More(next) if is_only_one => return next,
                 WaveEnd::More(next) => at = next,
-                WaveEnd::NeedsBytes(next) => return next,
+                WaveEnd::NeedsBytes { at, missing } => {
+                    client.missing_input = missing;
+                    return at;
+                }
                 WaveEnd::Broken(error) => {
                     if client.closing == Closing::No {
                         self.reply_here(client, |reply| {
@@ -483,7 +536,7 @@ impl Node {
                     next = end;
                     continue;
                 }
-                Ok(Parsed::Incomplete { .. }) => break WaveEnd::NeedsBytes(next),
+                Ok(Parsed::Incomplete { needed }) => break WaveEnd::NeedsBytes { at: next, missing: needed },
                 Err(error) => break WaveEnd::Broken(error),
             };
             let text = if is_inline { client.parser.inline_text() } else { input };
@@ -545,6 +598,7 @@ impl Node {
         &mut self,
         client: &mut Box<Client>,
         input: &[u8],
+        shared: Option<&Bytes>,
         wave: &[Item],
         ranges: &[ArgRange],
         admit: &mut Admit,
@@ -557,6 +611,8 @@ impl Node {
                 let step = self.run_request(client, item, Args::new(&text, ranges), *admit);
                 client.parser.return_inline_text(text);
                 step
+            } else if let Some(shared) = shared {
+                self.run_request(client, item, Args::in_shared(shared, ranges), *admit)
             } else {
                 self.run_request(client, item, Args::new(input, ranges), *admit)
             };
@@ -818,7 +874,11 @@ impl Node {
             argc: args.len() as u32,
         };
         let ranges = args.ranges();
-        self.outboxes[usize::from(shard.0)].push_request(&head, (0..ranges.len()).map(|i| args.get(i)));
+        let outbox = &mut self.outboxes[usize::from(shard.0)];
+        match args.shared_source() {
+            Some(source) => outbox.push_shared_request(&head, source.clone(), ranges),
+            None => outbox.push_request(&head, (0..ranges.len()).map(|i| args.get(i))),
+        }
     }
 
     /// Reserves room toward `peer` for one request and its reply.
@@ -873,14 +933,23 @@ impl Node {
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
+        ctx.placed = Some(&mut self.placed);
         let outcome = handler(&mut ctx, args);
         if let Some(job) = ctx.job.take() {
+            self.placed.clear();
             out.truncate(start);
             self.start_job(client, job, caller, proto);
             return;
         }
         if let Err(error) = outcome {
+            self.placed.clear();
             self.fail_into(out, start, proto, &error);
+        }
+        if !self.placed.is_empty() {
+            match is_direct {
+                true => self.placed.drain(..).for_each(|(at, bytes)| client.placed.push(at, bytes)),
+                false => client.held_placed.append(&mut self.placed),
+            }
         }
         if !is_direct {
             let len = client.held.len() - start;
@@ -995,9 +1064,9 @@ impl Node {
             ReplyMode::Off => {}
         }
         match client.pending.back_mut() {
-            Some(Slot::Ready { len, .. }) => *len = 0,
+            Some(Slot::Ready { .. }) => client.drop_last_held(),
             Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted, .. }) => *is_muted = true,
-            None => client.out.truncate(self.mark.0),
+            None => client.cut_output(self.mark.0, self.mark.1),
         }
     }
 
@@ -1006,8 +1075,8 @@ impl Node {
     fn bury_panic(&mut self, client: &mut Client, panic: &(dyn std::any::Any + Send)) {
         let name = client.last_command.map_or("?", |command| command.name);
         self.note_panic(name, panic);
-        client.out.truncate(self.mark.0.max(client.out_at));
-        client.held.truncate(self.mark.1);
+        self.placed.clear();
+        client.cut_output(self.mark.0.max(client.out_at), self.mark.1);
         // Behind what earlier requests are still owed.
         self.reply_here(client, |reply| reply.error(INTERNAL_ERROR));
         client.closing = Closing::AfterReplies;
@@ -1232,8 +1301,19 @@ impl Node {
 
     /// Answers a pending slot of a client of this worker.
     fn answer(&mut self, id: ClientId, sequence: u32, reply: &[u8]) {
+        self.answer_with(id, sequence, reply, std::iter::empty());
+    }
+
+    /// The same with the long strings that belong into the reply.
+    fn answer_with(
+        &mut self,
+        id: ClientId,
+        sequence: u32,
+        reply: &[u8],
+        strings: impl Iterator<Item = Placed>,
+    ) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.answer(sequence, reply);
+        client.answer(sequence, reply, strings);
         let front = client.front;
         // A closing one even if its last reply is muted: its end is due.
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
@@ -1348,8 +1428,11 @@ enum Admit {
 /// How a wave's parsing ended.
 enum WaveEnd {
     More(usize),
-    /// All complete requests are parsed; the position of the incomplete one.
-    NeedsBytes(usize),
+    /// All complete requests are parsed; the incomplete one stands at `at` and misses so many bytes or more.
+    NeedsBytes {
+        at: usize,
+        missing: usize,
+    },
     Broken(skerry_resp::request::ProtocolError),
 }
 
