@@ -5,10 +5,10 @@
 //! which nothing can be wrong. Defaults are memtier's. Flags of memtier that are not here are refused by
 //! name, not ignored.
 
+use crate::clustered::VectorShape;
 use crate::connection::{Handshake, Protocol, ServerAddress};
 use crate::keys::{KeyPattern, KeyRange, KeyShape};
 use crate::template::{DataContent, DataShape, Template, TemplateError};
-use crate::vectors::VectorShape;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! skerry-bench: a load generator with memtier_benchmark's flags and result table, and a recall meter for
-//! vector sets.
+//! skerry-bench: a load generator with memtier_benchmark's flags and result table, and `vectors`, which measures
+//! vector sets: recall, speed, cost and what happens to them under writes.
 //!
 //! It speaks only the wire and never links the server, so that any server can be measured with it.
 //!
@@ -8,6 +8,8 @@
 //!                                              |            |                        | template, keys
 //!                                              |            +- cpu (/proc)           | skerry_resp::Scan
 //!                                              +- report, json <- stats <------------+ connection
+//!
+//! main -> vectors/mod (modes) -> flags -> data (rows, truth) -> load, search (threads) -> report -> table, JSON, plot
 //! ```
 //!
 //! How it loads more than memtier does per core: requests are stamped from templates, a pipeline is written
@@ -16,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod clustered;
 pub mod command_line;
 pub mod connection;
 pub mod cpu;
@@ -23,9 +26,10 @@ pub mod flags;
 pub mod json;
 pub mod keys;
 pub mod load;
+pub mod memory;
+pub mod progress;
 pub mod question;
 pub mod random;
-pub mod recall;
 pub mod report;
 pub mod response_file;
 pub mod rows;
@@ -33,4 +37,6 @@ pub mod run;
 pub mod session;
 pub mod stats;
 pub mod template;
+pub mod truth;
+pub mod truth_cache;
 pub mod vectors;

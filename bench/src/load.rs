@@ -7,12 +7,12 @@
 //! Must never know: other threads, flags, reports.
 
 use crate::client::{Allowance, Client, ClientState, MayHoldMore, Rate};
+use crate::clustered::ClusteredVectors;
 use crate::connection::Connection;
 use crate::flags::{Length, Workload};
 use crate::keys::{KeyGenerator, KeyPattern, KeyRange};
 use crate::stats::RunStats;
 use crate::template::{ArgumentSource, Template};
-use crate::vectors::VectorSource;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 use std::io;
@@ -42,7 +42,7 @@ impl<'a> LoadThread<'a> {
     /// Opens all connections of thread `thread_index`. `n_ops_seen` is told the replies as they come.
     pub fn connect(
         workload: &'a Workload,
-        vectors: Option<&Arc<VectorSource>>,
+        vectors: Option<&Arc<ClusteredVectors>>,
         thread_index: u32,
         n_ops_seen: &'a AtomicU64,
     ) -> io::Result<Self> {
@@ -189,7 +189,7 @@ fn note_second(ops_per_second: &mut Vec<u64>, now_ns: u64, n_replies: u64) {
 
 fn argument_source(
     workload: &Workload,
-    vectors: Option<&Arc<VectorSource>>,
+    vectors: Option<&Arc<ClusteredVectors>>,
     range: KeyRange,
     client_index: u64,
 ) -> ArgumentSource {

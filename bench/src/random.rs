@@ -36,6 +36,13 @@ impl SplitMix64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Puts `items` into a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.range_inclusive(0, last as u64) as usize);
+        }
+    }
+
     /// Standard normal by the polar method; the second value of a pair is dropped to keep the state one word.
     pub fn normal_f64(&mut self) -> f64 {
         loop {

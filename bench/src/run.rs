@@ -3,12 +3,12 @@
 //! The measured window opens when every connection is open and closes when the last reply is in, so the CPU
 //! time per operation is over all operations and nothing else.
 
+use crate::clustered::ClusteredVectors;
 use crate::cpu::{self, CpuTimes, ThreadCpu};
 use crate::flags::{Length, Workload};
 use crate::load::LoadThread;
 use crate::stats::RunStats;
 use crate::template::Template;
-use crate::vectors::{ClusteredVectors, VectorSource};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -34,16 +34,7 @@ pub struct RunResult {
 /// Runs `workload` once. `run_number` counts from 1 and is only shown.
 pub fn run_once(workload: &Workload, run_number: u32) -> io::Result<RunResult> {
     let takes_vectors = workload.commands.iter().any(Template::takes_vector);
-    let vectors = takes_vectors.then(|| VectorSource::Clustered(ClusteredVectors::new(workload.vectors)));
-    run_with_vectors(workload, run_number, vectors.map(Arc::new).as_ref())
-}
-
-/// Runs `workload` once with vectors from `vectors`; it must be given if a command takes one.
-pub fn run_with_vectors(
-    workload: &Workload,
-    run_number: u32,
-    vectors: Option<&Arc<VectorSource>>,
-) -> io::Result<RunResult> {
+    let vectors = takes_vectors.then(|| Arc::new(ClusteredVectors::new(workload.vectors)));
     let n_ops_seen: Vec<AtomicU64> = (0..workload.n_threads).map(|_| AtomicU64::new(0)).collect();
     let connected = Barrier::new(workload.n_threads as usize + 1);
     let started = Barrier::new(workload.n_threads as usize + 1);
@@ -51,7 +42,8 @@ pub fn run_with_vectors(
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (index, n_ops) in n_ops_seen.iter().enumerate() {
-            let (connected, started, vectors, finished) = (&connected, &started, vectors, finished.clone());
+            let (connected, started, vectors, finished) =
+                (&connected, &started, vectors.as_ref(), finished.clone());
             threads.push(scope.spawn(move || {
                 // Pinned first, so that the buffers come from the core's own memory.
                 pin(&workload.cpus, index);

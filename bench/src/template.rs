@@ -8,10 +8,10 @@
 //!
 //! Invariant: the bytes between holes are whole RESP arguments; no request allocates.
 
+use crate::clustered::ClusteredVectors;
 use crate::command_line::{UnbalancedQuotes, split_command};
 use crate::keys::{KeyGenerator, KeyPattern};
 use crate::random::SplitMix64;
-use crate::vectors::VectorSource;
 
 const KEY_PLACEHOLDER: &str = "__key__";
 const DATA_PLACEHOLDER: &str = "__data__";
@@ -268,7 +268,7 @@ pub struct ArgumentSource {
     data: DataShape,
     data_buffer: Vec<u8>,
     expiry_s: (u64, u64),
-    vectors: Option<std::sync::Arc<VectorSource>>,
+    vectors: Option<std::sync::Arc<ClusteredVectors>>,
     next_vector: u64,
 }
 
@@ -277,7 +277,7 @@ impl ArgumentSource {
         keys: KeyGenerator,
         data: DataShape,
         expiry_s: (u64, u64),
-        vectors: Option<std::sync::Arc<VectorSource>>,
+        vectors: Option<std::sync::Arc<ClusteredVectors>>,
         seed: u64,
     ) -> Self {
         let mut random = SplitMix64::new(seed ^ 0x6461_7461);
@@ -334,8 +334,8 @@ fn find(word: &[u8], placeholder: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clustered::VectorShape;
     use crate::keys::{KeyRange, KeyShape};
-    use crate::vectors::{ClusteredVectors, VectorShape};
     use std::sync::Arc;
 
     const DATA: DataShape = DataShape { minimum_bytes: 4, maximum_bytes: 4, content: DataContent::OneLetter };
@@ -344,7 +344,7 @@ mod tests {
         let range = KeyRange { minimum: 8, maximum: 11 };
         let vectors = ClusteredVectors::new(VectorShape { n_dims: 2, n_clusters: 1, seed: 1 });
         let keys = KeyGenerator::new(range, KeyShape::default(), 1, 1);
-        ArgumentSource::new(keys, data, (7, 7), Some(Arc::new(VectorSource::Clustered(vectors))), 1)
+        ArgumentSource::new(keys, data, (7, 7), Some(Arc::new(vectors)), 1)
     }
 
     fn stamp(template: &Template, source: &mut ArgumentSource) -> Vec<u8> {

@@ -10,7 +10,10 @@ mod vectors;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use skerry_vectorset::{Params, Query, SearchScratch, VectorSet, check, epoch::Domain, kernel_name};
+use skerry_vectorset::{
+    CodeWidth, Layer0, Metric, Params, Quantization, Query, SearchScratch, VectorSet, check, epoch::Domain,
+    kernel_name,
+};
 
 fn main() {
     let number = |name: &str, default: usize| {
@@ -23,7 +26,28 @@ fn main() {
         }
         _ => vectors::text384(),
     };
-    let params = Params { dim: base[0].len() as u32, m: number("M", 16) as u32, seed: 1 };
+    let text = |name: &str| std::env::var(name).unwrap_or_default();
+    let params = Params {
+        quantization: match text("QUANTIZATION").as_str() {
+            "Q8" => Quantization::Q8,
+            "BIN" => Quantization::Bin,
+            _ => Quantization::None,
+        },
+        metric: match text("METRIC").as_str() {
+            "L2" => Metric::L2,
+            "IP" => Metric::Ip,
+            _ => Metric::Cosine,
+        },
+        layer0: if text("LAYER0") == "1" { Layer0::OneM } else { Layer0::TwoM },
+        codes: match text("CODES").as_str() {
+            "0" => CodeWidth::Off,
+            "2" => CodeWidth::Bits2,
+            "4" => CodeWidth::Bits4,
+            "8" => CodeWidth::Bits8,
+            _ => CodeWidth::Auto,
+        },
+        ..Params::new(base[0].len() as u32, number("M", 16) as u32, 1)
+    };
     let (set, mut writer) = VectorSet::create(params, Domain::new(1));
     let mut scratch = SearchScratch::new();
     let begin = thread_cpu_time();

@@ -1,62 +1,114 @@
-//! The linear scan: TRUTH, small sets, and the oracle of the tests.
+//! The linear scan: TRUTH, small sets, the matches of a rare filter, and the oracle of the tests.
 //!
 //! It reads rows in memory order where ids were given in order, so a row costs a fraction of what it costs a
-//! graph search; where the graph would visit a good part of the set, the scan is both faster and exact.
+//! graph search; where the graph would visit a good part of the set, the scan is both faster and exact. It
+//! goes through the member list from the end to the front in slices of a budget: an element that stays is met
+//! at least once, whatever is removed between slices.
 
-use crate::distance::Block;
+use crate::admission::Admit;
 use crate::graph::NodeId;
-use crate::hnsw::Index;
+use crate::hnsw::{Index, Probe, Progress};
 use crate::members::Members;
-use crate::pool::{Candidate, HeapPool, MAX_SORTED, Pool};
-use crate::scratch::Walk;
+use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
+use crate::scratch::{ActivePool, Walk};
 
 /// Sets below this are always scanned.
 const SMALL_SET: usize = 1024;
 /// Nodes that a graph search visits per unit of `ef`, roughly; the scan is chosen where that exceeds the set.
 const VISITED_PER_EF: usize = 8;
+const LANES: usize = 4;
 
 /// Whether the scan of `len` elements is the better way to the nearest `ef`.
 pub(crate) fn is_cheaper(len: usize, ef: usize) -> bool {
     len <= SMALL_SET || ef.saturating_mul(VISITED_PER_EF) >= len
 }
 
-/// The exact `count` nearest members, nearest first, in `walk.found`.
-pub(crate) fn scan(index: &Index, members: &Members, query: &[Block], count: usize, walk: &mut Walk) {
-    walk.found.clear();
-    if count == 0 {
-        return;
-    }
+/// What a scan reads of each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// What traversal reads: codes, if there are any.
+    Walk,
+    /// What scores are told from.
+    Exact,
+}
+
+/// Where a scan stands: elements below are still to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan {
+    pub(crate) upto: u32,
+    pub(crate) precision: Precision,
+}
+
+/// Begins a scan for the nearest `count`.
+pub(crate) fn begin(len: u32, count: usize, precision: Precision, walk: &mut Walk) -> Scan {
     if count <= MAX_SORTED {
-        scan_into(&mut walk.sorted, index, members, query, count, &mut walk.found);
+        walk.pool = ActivePool::Sorted;
+        walk.sorted.begin(count, usize::MAX);
     } else {
-        scan_into(&mut walk.heaps, index, members, query, count, &mut walk.found);
-        walk.heaps = HeapPool::default();
+        walk.pool = ActivePool::Heaps;
+        walk.heaps.begin(count, f32::NEG_INFINITY);
+    }
+    Scan { upto: len, precision }
+}
+
+/// Goes on with a scan of the members.
+pub(crate) fn step<A: Admit>(
+    scan: &mut Scan,
+    index: &Index,
+    members: &Members,
+    probe: &Probe,
+    admission: &A,
+    budget: &mut usize,
+    walk: &mut Walk,
+) -> Progress {
+    let upto = scan.upto.min(members.len());
+    let from = upto.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
+    *budget -= (upto - from) as usize;
+    scan.upto = from;
+    let ids = (from..upto).rev().filter_map(|place| members.get(place));
+    offer(scan.precision, index, probe, ids.filter(|&id| !A::SELECTIVE || admission.admits(id)), walk);
+    if from == 0 { Progress::Done } else { Progress::Unfinished }
+}
+
+/// Offers nodes to the pool of a scan.
+pub(crate) fn offer(
+    precision: Precision,
+    index: &Index,
+    probe: &Probe,
+    ids: impl Iterator<Item = NodeId>,
+    walk: &mut Walk,
+) {
+    match walk.pool {
+        ActivePool::Sorted => offer_to(&mut walk.sorted, precision, index, probe, ids),
+        ActivePool::Heaps => offer_to(&mut walk.heaps, precision, index, probe, ids),
     }
 }
 
-fn scan_into<P: Pool>(
+fn offer_to<P: Pool>(
     pool: &mut P,
+    precision: Precision,
     index: &Index,
-    members: &Members,
-    query: &[Block],
-    count: usize,
-    found: &mut Vec<Candidate>,
+    probe: &Probe,
+    ids: impl Iterator<Item = NodeId>,
 ) {
-    pool.begin(count, usize::MAX);
-    let mut four = [NodeId(0); 4];
+    let mut four = [NodeId(0); LANES];
     let mut filled = 0;
-    for id in members.iter_backwards() {
+    let mut compute = |four: &[NodeId]| {
+        let mut each = |id, distance| {
+            pool.insert(Candidate { distance, id }, Role::Answer);
+        };
+        match precision {
+            Precision::Walk => index.distances(probe, four, each),
+            Precision::Exact => index.exact_distances(probe, four, &mut each),
+        }
+    };
+    for id in ids {
         four[filled] = id;
         filled += 1;
-        if filled == four.len() {
-            index.distances(query, &four, |id, distance| {
-                pool.insert(Candidate { distance, id });
-            });
+        if filled == LANES {
+            compute(&four);
             filled = 0;
         }
     }
-    index.distances(query, &four[..filled], |id, distance| {
-        pool.insert(Candidate { distance, id });
-    });
-    pool.finish(found);
+    compute(&four[..filled]);
 }

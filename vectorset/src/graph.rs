@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes each
-//!   level0 [ u32 x 2M ]                     whole cache lines (128 B at M = 16), ended by EMPTY if short
+//!   level0 [ u32 x 2M, or M ]               whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
 //!
@@ -14,12 +14,13 @@
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::filter::Attribute;
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
 
 /// An element's place in all per-node memory. Never reused while a reader may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct NodeId(pub(crate) u32);
+pub struct NodeId(pub(crate) u32);
 
 /// Ids stay below this: the top bit is free for marks.
 pub(crate) const MAX_NODES: u32 = 1 << 31;
@@ -35,7 +36,7 @@ const LINKS_PER_LINE: usize = 16;
 #[repr(C, align(64))]
 pub(crate) struct Node {
     pub(crate) name: Shared<Box<[u8]>>,
-    pub(crate) attribute: Shared<Box<[u8]>>,
+    pub(crate) attribute: Shared<Attribute>,
     upper: Shared<Box<[AtomicU32]>>,
     l2_bits: AtomicU64,
     /// Where the node stands in the set's member list, and in the writer's list of nodes of its level.
@@ -68,11 +69,12 @@ impl Node {
     pub(crate) fn heap_bytes(&self) -> usize {
         let text = |text: &Shared<Box<[u8]>>| text.load_unguarded().map_or(0, |text| text_bytes(text));
         let upper = self.upper.load_unguarded().map_or(0, |links| size_of_val(&**links) + 16);
-        text(&self.name) + text(&self.attribute) + upper
+        let attribute = self.attribute.load_unguarded().map_or(0, Attribute::memory_bytes);
+        text(&self.name) + attribute + upper
     }
 }
 
-/// Bytes of a name or attribute on the heap: the text and its fat pointer's box.
+/// Bytes of a name on the heap: the text and its fat pointer's box.
 pub(crate) fn text_bytes(text: &[u8]) -> usize {
     text.len() + size_of::<Box<[u8]>>()
 }
@@ -81,26 +83,30 @@ pub(crate) struct Graph {
     nodes: Slab,
     level0: Slab,
     m: usize,
+    m_max0: usize,
     entry: AtomicU32,
 }
 
 impl Graph {
-    pub(crate) fn level0_stride(m: usize) -> usize {
-        (2 * m).next_multiple_of(LINKS_PER_LINE) * size_of::<u32>()
+    /// Bytes of a level-0 record of `m_max0` links.
+    pub(crate) fn level0_stride(m_max0: usize) -> usize {
+        m_max0.next_multiple_of(LINKS_PER_LINE) * size_of::<u32>()
     }
 
-    pub(crate) fn new(m: usize, geometry: Geometry) -> Graph {
+    /// A graph of `m_max0` links a node on level 0 and `m` above.
+    pub(crate) fn new(m: usize, m_max0: usize, geometry: Geometry) -> Graph {
         Graph {
             nodes: Slab::new(geometry, size_of::<Node>()),
-            level0: Slab::new(geometry, Graph::level0_stride(m)),
+            level0: Slab::new(geometry, Graph::level0_stride(m_max0)),
             m,
+            m_max0,
             entry: AtomicU32::new(EMPTY),
         }
     }
 
-    /// The paper's M_max: M on the upper levels, 2M on level 0.
+    /// The paper's M_max: M on the upper levels, 2M (or what `Layer0` says) on level 0.
     pub(crate) fn m_max(&self, level: usize) -> usize {
-        if level == 0 { 2 * self.m } else { self.m }
+        if level == 0 { self.m_max0 } else { self.m }
     }
 
     pub(crate) fn m(&self) -> usize {
@@ -119,7 +125,7 @@ impl Graph {
     pub(crate) fn slots(&self, id: NodeId, level: usize) -> &[AtomicU32] {
         if level == 0 {
             // SAFETY: as for `node`: `create` filled the record with EMPTY before the id was published.
-            unsafe { slice::from_raw_parts(self.level0.record(id.0).cast::<AtomicU32>(), 2 * self.m) }
+            unsafe { slice::from_raw_parts(self.level0.record(id.0).cast::<AtomicU32>(), self.m_max0) }
         } else {
             let upper =
                 self.node(id).upper.load_unguarded().expect("a node linked on a level has that level");
@@ -142,7 +148,9 @@ impl Graph {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let record = self.level0.record(id.0).cast_const().cast::<i8>();
             _mm_prefetch::<_MM_HINT_T0>(record);
-            _mm_prefetch::<_MM_HINT_T0>(record.add(64));
+            if self.m_max0 > LINKS_PER_LINE {
+                _mm_prefetch::<_MM_HINT_T0>(record.add(64));
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
@@ -175,7 +183,7 @@ impl Graph {
         let upper = (level > 0).then(|| (0..level * self.m).map(|_| AtomicU32::new(EMPTY)).collect());
         let node = Node {
             name: Shared::new(Some(name.into())),
-            attribute: Shared::new(attribute.map(Box::from)),
+            attribute: Shared::new(attribute.map(Attribute::parse)),
             upper: Shared::new(upper),
             l2_bits: AtomicU64::new(l2.to_bits()),
             member_index: AtomicU32::new(0),
@@ -188,7 +196,7 @@ impl Graph {
         unsafe {
             self.nodes.record(id.0).cast::<Node>().write(node);
             let links = self.level0.record(id.0).cast::<u32>();
-            for slot in 0..Graph::level0_stride(self.m) / size_of::<u32>() {
+            for slot in 0..Graph::level0_stride(self.m_max0) / size_of::<u32>() {
                 links.add(slot).write(EMPTY);
             }
         }
@@ -261,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_list_has_no_gap_after_links_are_taken_out() {
-        let graph = Graph::new(4, Geometry::for_stride(64));
+        let graph = Graph::new(4, 8, Geometry::for_stride(64));
         let ids: Vec<NodeId> = (0..9).map(NodeId).collect();
         for &id in &ids {
             graph.ensure(id);

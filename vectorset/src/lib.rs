@@ -28,25 +28,37 @@
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
 //! Navigable Small World graphs" (2016), and the Redis 8.2 vector set pages.
 
+mod admission;
 pub mod check;
+mod codes;
 mod distance;
 pub mod epoch;
 mod error;
 mod exact;
+mod filter;
 mod graph;
 mod hnsw;
 mod members;
 mod names;
+mod params;
 mod pool;
+mod rotation;
 mod scratch;
+mod search;
 mod set;
 mod shared;
 mod slab;
 mod vectors;
 mod writer;
 
+pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
+pub use filter::{Attribute, Filter, FilterError};
+pub use graph::NodeId;
+pub use hnsw::Progress;
+pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};
 pub use scratch::SearchScratch;
-pub use set::{Hit, Hits, MAX_DIM, MAX_M, MIN_M, Params, Query, VectorSet};
+pub use search::{Search, SearchOptions, Way};
+pub use set::{Hit, Hits, Query, RawVector, VectorSet};
 pub use writer::{Added, Remains, Writer};

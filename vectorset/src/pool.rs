@@ -35,15 +35,21 @@ impl PartialOrd for Candidate {
 /// The largest `ef` for which the sorted array is used.
 pub(crate) const MAX_SORTED: usize = 2048;
 
+/// What a node is to the search that meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It may be an answer.
+    Answer,
+    /// It only leads on: the filter does not admit it.
+    Waypoint,
+}
+
 pub(crate) trait Pool {
-    /// Empties the pool. Of nodes at exactly one distance it may keep only the first `max_ties`: otherwise a
-    /// group of equal vectors could fill it and hide all that lies behind the group.
-    fn begin(&mut self, ef: usize, max_ties: usize);
     /// Offers a node seen for the first time; true if it is among the nearest so far, and so may be expanded.
-    fn insert(&mut self, candidate: Candidate) -> bool;
+    fn insert(&mut self, candidate: Candidate, role: Role) -> bool;
     /// The nearest node not yet expanded, now counted as expanded; `None` when the nearest `ef` all are.
     fn next(&mut self) -> Option<NodeId>;
-    /// Writes the nearest first.
+    /// Writes the answers, the nearest first.
     fn finish(&mut self, found: &mut Vec<Candidate>);
 }
 
@@ -59,14 +65,19 @@ pub(crate) struct SortedPool {
     cursor: usize,
 }
 
-impl Pool for SortedPool {
-    fn begin(&mut self, ef: usize, max_ties: usize) {
+impl SortedPool {
+    /// Empties the pool. Of nodes at exactly one distance it keeps only the first `max_ties`: otherwise a
+    /// group of equal vectors could fill it and hide all that lies behind the group.
+    pub(crate) fn begin(&mut self, ef: usize, max_ties: usize) {
         (self.ef, self.max_ties, self.cursor) = (ef, max_ties, 0);
         self.entries.clear();
     }
+}
 
+impl Pool for SortedPool {
+    /// Knows no waypoints: searches with a filter use the heaps.
     #[inline]
-    fn insert(&mut self, candidate: Candidate) -> bool {
+    fn insert(&mut self, candidate: Candidate, _role: Role) -> bool {
         let Candidate { distance, id } = candidate;
         let is_full = self.entries.len() == self.ef;
         if is_full && self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
@@ -103,42 +114,69 @@ impl Pool for SortedPool {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct HeapPool {
     ef: usize,
+    /// Up to this distance every node is kept and expanded, beyond `ef` too.
+    reach: f32,
     candidates: BinaryHeap<Reverse<Candidate>>,
-    nearest: BinaryHeap<Candidate>,
+    answers: BinaryHeap<Candidate>,
+}
+
+impl Default for HeapPool {
+    fn default() -> HeapPool {
+        HeapPool {
+            ef: 0,
+            reach: f32::NEG_INFINITY,
+            candidates: BinaryHeap::new(),
+            answers: BinaryHeap::new(),
+        }
+    }
+}
+
+impl HeapPool {
+    /// Empties the pool. It holds the nearest `ef` answers, and all within `reach` (minus infinity for none).
+    pub(crate) fn begin(&mut self, ef: usize, reach: f32) {
+        (self.ef, self.reach) = (ef, reach);
+        self.candidates.clear();
+        self.answers.clear();
+    }
+
+    /// The distance up to which a node is worth knowing.
+    fn limit(&self) -> f32 {
+        if self.answers.len() < self.ef {
+            return f32::INFINITY;
+        }
+        self.answers.peek().map_or(self.reach, |worst| worst.distance.max(self.reach))
+    }
 }
 
 impl Pool for HeapPool {
-    fn begin(&mut self, ef: usize, _max_ties: usize) {
-        self.ef = ef;
-        self.candidates.clear();
-        self.nearest.clear();
-    }
-
-    fn insert(&mut self, candidate: Candidate) -> bool {
-        if self.nearest.len() == self.ef {
-            match self.nearest.peek() {
-                Some(worst) if candidate.distance < worst.distance => self.nearest.pop(),
-                Some(_) | None => return false,
-            };
+    fn insert(&mut self, candidate: Candidate, role: Role) -> bool {
+        let is_near = candidate.distance <= self.reach || self.answers.len() < self.ef;
+        if !is_near && self.answers.peek().is_none_or(|worst| candidate.distance >= worst.distance) {
+            return false;
         }
-        self.nearest.push(candidate);
         self.candidates.push(Reverse(candidate));
+        if role == Role::Answer {
+            self.answers.push(candidate);
+            let is_surplus = |worst: &Candidate| worst.distance > self.reach;
+            if self.answers.len() > self.ef && self.answers.peek().is_some_and(is_surplus) {
+                self.answers.pop();
+            }
+        }
         true
     }
 
     fn next(&mut self) -> Option<NodeId> {
         let Reverse(candidate) = self.candidates.pop()?;
-        let is_kept = self.nearest.peek().is_some_and(|worst| candidate.distance <= worst.distance);
-        is_kept.then_some(candidate.id)
+        (candidate.distance <= self.limit()).then_some(candidate.id)
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {
         found.clear();
-        found.extend(self.nearest.drain());
+        found.extend(self.answers.drain());
         found.sort_unstable();
+        self.candidates.clear();
     }
 }
 
@@ -152,7 +190,7 @@ mod tests {
         pool.begin(6, 3);
         let distances = [2.0, 2.0, 2.0, 2.0, 1.0, 3.0, 2.0, 4.0];
         for (id, distance) in distances.into_iter().enumerate() {
-            pool.insert(Candidate { distance, id: NodeId(id as u32) });
+            pool.insert(Candidate { distance, id: NodeId(id as u32) }, Role::Answer);
         }
         let mut found = Vec::new();
         pool.finish(&mut found);
@@ -167,7 +205,7 @@ mod tests {
             let (mut sorted, mut heaps) = (SortedPool::default(), HeapPool::default());
             let ef = 1 + (seed as usize * 7) % 40;
             sorted.begin(ef, usize::MAX);
-            heaps.begin(ef, usize::MAX);
+            heaps.begin(ef, f32::NEG_INFINITY);
             let mut state = seed;
             let mut all = Vec::new();
             for id in 0..300 {
@@ -176,8 +214,8 @@ mod tests {
                 let distance = (state >> 44) as f32 + id as f32 / 1024.0;
                 let candidate = Candidate { distance, id: NodeId(id) };
                 all.push(candidate);
-                sorted.insert(candidate);
-                heaps.insert(candidate);
+                sorted.insert(candidate, Role::Answer);
+                heaps.insert(candidate, Role::Answer);
                 if id % 3 == 0 {
                     assert_eq!(sorted.next(), heaps.next(), "seed {seed}");
                 }

@@ -4,15 +4,15 @@
 //! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by
 //! the largest `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
 
-use crate::distance::Block;
 use crate::graph::NodeId;
-use crate::pool::{Candidate, HeapPool, SortedPool};
+use crate::hnsw::Probe;
+use crate::pool::{Candidate, HeapPool, Role, SortedPool};
 
 /// Buffers of a search; reusable for any set.
 #[derive(Default)]
 pub struct SearchScratch {
-    /// The normalised query.
-    pub(crate) query: Vec<Block>,
+    /// The query.
+    pub(crate) probe: Probe,
     pub(crate) walk: Walk,
 }
 
@@ -30,20 +30,30 @@ impl SearchScratch {
     pub fn memory_bytes(&self) -> usize {
         self.walk.visited.marks.capacity() * size_of::<u16>()
             + self.walk.found.capacity() * size_of::<Candidate>()
-            + self.query.capacity() * size_of::<Block>()
+            + self.probe.capacity_bytes()
     }
 }
 
 /// The state of a walk through the graph, apart from the query that it walks towards.
 #[derive(Default)]
 pub(crate) struct Walk {
+    pub(crate) level: usize,
+    pub(crate) pool: ActivePool,
     pub(crate) visited: Visited,
     pub(crate) sorted: SortedPool,
     pub(crate) heaps: HeapPool,
-    /// Neighbors of the node being expanded that were not visited before.
-    pub(crate) fresh: Vec<NodeId>,
+    /// Neighbors of the node being expanded that were not visited before, and what they are.
+    pub(crate) fresh: Vec<(NodeId, Role)>,
     /// Entry points before a layer search, its result after it: nearest first.
     pub(crate) found: Vec<Candidate>,
+}
+
+/// Which pool a walk is using.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ActivePool {
+    #[default]
+    Sorted,
+    Heaps,
 }
 
 /// Which nodes a search has seen: a stamp per node, so that a new search costs nothing.
@@ -77,6 +87,13 @@ impl Visited {
             }
             Some(_) | None => false,
         }
+    }
+}
+
+impl Visited {
+    #[inline(always)]
+    pub(crate) fn contains(&self, id: NodeId) -> bool {
+        self.marks.get(id.0 as usize).is_none_or(|mark| *mark == self.current)
     }
 }
 

@@ -1,43 +1,28 @@
 //! A vector set as readers see it. Every method takes the caller's guard: what it returns stays valid under
 //! it.
 //!
-//! Scores are Redis's for NOQUANT: 1 - distance / 2 in f64, the distance 1 - dot of the normalised rows in
-//! f32; a zero vector has 0.5 with everything. The effective `ef` is computed here: min(len, max(ef, count)).
+//! Scores are Redis's under the cosine: 1 - distance / 2 in f64, the distance in f32; a zero vector has 0.5
+//! with everything (but for BIN, where it has the signs of a negative one). The effective `ef` is computed here: min(len, max(ef, count)).
 //! A search answers for the set as it was when it began, without what was removed before it ended.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::admission::All;
 use crate::epoch::{Domain, Guard};
 use crate::error::Error;
-use crate::exact;
+use crate::filter::Attribute;
 use crate::graph::{Node, NodeId};
-use crate::hnsw::Index;
+use crate::hnsw::{Index, Probe};
 use crate::members::Members;
 use crate::names::Names;
+use crate::params::{MAX_DIM, MAX_M, MIN_M, Params, Quantization};
 use crate::pool::Candidate;
-use crate::scratch::{SearchScratch, Walk};
-use crate::vectors::{denormalize, floats, normalize};
+use crate::scratch::SearchScratch;
+use crate::search::{SearchOptions, State, Way, score};
+use crate::vectors::denormalize;
 use crate::writer::{Retired, Writer};
-
-pub const MIN_M: u32 = 4;
-pub const MAX_M: u32 = 4096;
-pub const MAX_DIM: u32 = 65_536;
-
-/// Hits that a scan gathers beyond COUNT.
-const SPARE_HITS: usize = 8;
-
-/// What creation fixes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
-    /// Components of a vector, 1..=`MAX_DIM`.
-    pub dim: u32,
-    /// Links of a node per upper level, `MIN_M`..=`MAX_M`; level 0 holds twice as many.
-    pub m: u32,
-    /// Seeds the levels of nodes and the hash of names.
-    pub seed: u64,
-}
 
 /// What a search looks for.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +31,18 @@ pub enum Query<'a> {
     Element(&'a [u8]),
     /// A vector as the client gave it, not normalised.
     Vector(&'a [f32]),
+}
+
+/// A vector in the form in which it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawVector {
+    pub kind: Quantization,
+    /// Little-endian float32 of the normalised vector | a signed byte a component | 64-bit words of signs.
+    pub blob: Vec<u8>,
+    /// The length of the vector as it was given.
+    pub l2: f64,
+    /// Q8 only: the largest component, for which 127 stands.
+    pub range: Option<f32>,
 }
 
 /// The shared, readable side of a set.
@@ -77,7 +74,7 @@ impl VectorSet {
         let (names, names_writer) = Names::new(params.seed);
         let set = Arc::new(VectorSet {
             params,
-            index: Index::new(params.dim as usize, params.m as usize),
+            index: Index::new(params),
             members: Members::new(),
             names,
             uid: domain.next_set_uid(),
@@ -139,23 +136,36 @@ impl VectorSet {
         self.find(name, guard).is_some()
     }
 
-    /// The vector as VEMB tells it: the stored row times its length.
+    /// The vector as VEMB tells it: the stored one times its length; +-1 under BIN.
     pub fn vector(&self, name: &[u8], guard: &Guard) -> Option<Vec<f32>> {
-        let id = self.find(name, guard)?;
-        let row = self.index.rows.row(id);
-        Some(denormalize(row, self.params.dim as usize, self.index.graph.node(id).l2()))
+        self.find(name, guard).map(|id| self.told(id))
     }
 
-    /// The stored (normalised) row and the length of the vector.
+    /// The stored vector and the length of the vector that was given.
     pub fn vector_raw(&self, name: &[u8], guard: &Guard) -> Option<(Vec<f32>, f64)> {
         let id = self.find(name, guard)?;
-        let row = floats(self.index.rows.row(id), self.params.dim as usize).collect();
-        Some((row, self.index.graph.node(id).l2()))
+        Some((self.index.stored(id), self.index.graph.node(id).l2()))
+    }
+
+    /// The stored bytes, as VEMB RAW and DUMP tell them.
+    pub fn raw(&self, name: &[u8], guard: &Guard) -> Option<RawVector> {
+        let id = self.find(name, guard)?;
+        let (blob, range) = self.index.blob(id);
+        let kind = self.params.quantization;
+        Some(RawVector { kind, blob, l2: self.index.graph.node(id).l2(), range })
+    }
+
+    fn told(&self, id: NodeId) -> Vec<f32> {
+        let stored = self.index.stored(id);
+        match self.params.quantization {
+            Quantization::Bin => stored,
+            Quantization::None | Quantization::Q8 => denormalize(&stored, self.index.graph.node(id).l2()),
+        }
     }
 
     pub fn attribute<'a>(&'a self, name: &[u8], guard: &'a Guard) -> Option<&'a [u8]> {
         let id = self.find(name, guard)?;
-        self.index.graph.node(id).attribute.load(guard).map(|text| &**text)
+        self.index.graph.node(id).attribute.load(guard).map(Attribute::text)
     }
 
     /// The neighbors of an element, per level from 0 up, with their scores; in no order within a level.
@@ -211,16 +221,7 @@ impl VectorSet {
         scratch: &'a mut SearchScratch,
         guard: &'a Guard,
     ) -> Result<Hits<'a>, Error> {
-        let ef = ef.max(count).min(self.len());
-        self.run(query, count, scratch, guard, |set, query, walk| {
-            if exact::is_cheaper(set.len(), ef) {
-                // A few more than wanted, because some may be removed meanwhile.
-                let wanted = count.saturating_add(SPARE_HITS).min(set.len());
-                exact::scan(&set.index, &set.members, query, wanted, walk);
-            } else {
-                set.index.search(query, count, ef, walk);
-            }
-        })
+        self.run(query, SearchOptions::new(count, ef), scratch, guard)
     }
 
     /// The exact `count` nearest elements, by a scan of all.
@@ -231,42 +232,41 @@ impl VectorSet {
         scratch: &'a mut SearchScratch,
         guard: &'a Guard,
     ) -> Result<Hits<'a>, Error> {
-        let wanted = count.min(self.len());
-        self.run(query, count, scratch, guard, |set, query, walk| {
-            exact::scan(&set.index, &set.members, query, wanted, walk);
-        })
+        let options = SearchOptions { way: Way::Scan, ..SearchOptions::new(count, count) };
+        self.run(query, options, scratch, guard)
     }
 
-    fn run<'a>(
+    /// A whole search in one go.
+    pub fn run<'a>(
         &'a self,
         query: Query<'_>,
-        count: usize,
+        options: SearchOptions,
         scratch: &'a mut SearchScratch,
         guard: &'a Guard,
-        search: impl FnOnce(&VectorSet, &[crate::distance::Block], &mut Walk),
     ) -> Result<Hits<'a>, Error> {
-        guard.assert_guards(&self.domain);
-        let changes = self.changes.load(Ordering::Acquire);
-        let SearchScratch { query: normalised, walk } = scratch;
-        let query = match query {
+        let mut state = State::begin(self, query, options, scratch, guard)?;
+        state.step(self, &All, usize::MAX, scratch, guard);
+        Ok(state.hits(self, scratch, guard))
+    }
+
+    /// Makes `probe` measure from the query.
+    pub(crate) fn prepare(&self, query: Query<'_>, probe: &mut Probe, guard: &Guard) -> Result<(), Error> {
+        match query {
             Query::Element(name) => {
-                self.index.rows.row(self.find(name, guard).ok_or(Error::ElementNotFound)?)
+                let id = self.find(name, guard).ok_or(Error::ElementNotFound)?;
+                match self.params.quantization {
+                    Quantization::None => self.index.prepare_stored(id, probe),
+                    // Redis takes the vector that it would tell, and makes a query of it like of any other.
+                    Quantization::Q8 | Quantization::Bin => {
+                        self.index.prepare(&self.told(id), probe).map(drop)
+                    }
+                }
             }
             Query::Vector(vector) => {
                 self.check_dim(vector)?;
-                normalize(vector, normalised)?;
-                normalised.as_slice()
+                self.index.prepare(vector, probe).map(drop)
             }
-        };
-        search(self, query, walk);
-        walk.found.retain(|candidate| !self.index.graph.node(candidate.id).is_dead());
-        if changes % 2 == 1 || self.changes.load(Ordering::Acquire) != changes {
-            // An element replaced (or removed and added again) during the search may have been met as both.
-            let mut seen = HashSet::new();
-            walk.found.retain(|candidate| seen.insert(self.name(candidate.id, guard)));
         }
-        walk.found.truncate(count);
-        Ok(Hits { set: self, found: &walk.found, guard })
     }
 
     pub(crate) fn check_dim(&self, vector: &[f32]) -> Result<(), Error> {
@@ -286,13 +286,14 @@ impl VectorSet {
     fn hit<'a>(&'a self, id: NodeId, distance: f32, guard: &'a Guard) -> Hit<'a> {
         Hit {
             name: self.name(id, guard),
-            score: 1.0 - f64::from(distance) / 2.0,
+            distance,
+            score: score(self.params.metric, distance),
             node: self.index.graph.node(id),
             guard,
         }
     }
 
-    fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
+    pub(crate) fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
         self.index.graph.node(id).name.load(guard).expect("a node has a name as long as a reader knows it")
     }
 }
@@ -319,6 +320,10 @@ pub struct Hits<'a> {
 }
 
 impl<'a> Hits<'a> {
+    pub(crate) fn new(set: &'a VectorSet, found: &'a [Candidate], guard: &'a Guard) -> Hits<'a> {
+        Hits { set, found, guard }
+    }
+
     pub fn len(&self) -> usize {
         self.found.len()
     }
@@ -337,7 +342,10 @@ impl<'a> Hits<'a> {
 #[derive(Clone, Copy)]
 pub struct Hit<'a> {
     pub name: &'a [u8],
-    /// 1 - distance / 2: 1 for the same direction, 0 for the opposite.
+    /// As the metric has it: see `Metric`.
+    pub distance: f32,
+    /// The larger, the more similar. Under the cosine 1 - distance / 2: 1 for the same direction, 0 for the
+    /// opposite. Under the squared Euclidean distance 1 / (1 + distance), under the inner product itself.
     pub score: f64,
     node: &'a Node,
     guard: &'a Guard,
@@ -345,6 +353,6 @@ pub struct Hit<'a> {
 
 impl<'a> Hit<'a> {
     pub fn attribute(&self) -> Option<&'a [u8]> {
-        self.node.attribute.load(self.guard).map(|text| &**text)
+        self.node.attribute.load(self.guard).map(Attribute::text)
     }
 }

@@ -1,15 +1,17 @@
-//! The stored rows: L2-normalised float32, padded with zeros to whole cache lines, found by id, never moved.
+//! The float32 rows of a set that keeps them, padded with zeros to whole cache lines, found by id, never
+//! moved.
 //!
-//! A kernel thus needs no tail loop, and the dot product of two rows is their cosine. Compact traversal codes
-//! of a later version lie in a slab of their own under the same geometry, so that id and chunk number are
-//! shared. Departure from Redis: the length is computed and kept in f64. So 3e38 does not overflow it and
-//! denormals do not vanish in it. A zero vector stays zero and has length 1, as in Redis.
+//! A kernel thus needs no tail loop. Under the cosine rows are L2-normalised, so the dot product of two is
+//! their cosine; under the other metrics they are as given. Departure from Redis: the length is computed and
+//! kept in f64. So 3e38 does not overflow it and denormals do not vanish in it. A zero vector stays zero and
+//! has length 1, as in Redis.
 
 use std::slice;
 
-use crate::distance::{BLOCK_FLOATS, Block};
+use crate::distance::{BLOCK_FLOATS, Block, floats_of};
 use crate::error::Error;
 use crate::graph::NodeId;
+use crate::params::Metric;
 use crate::slab::{Geometry, Slab};
 
 pub(crate) struct Rows {
@@ -72,8 +74,8 @@ impl Rows {
     }
 }
 
-/// Normalises `vector` into whole blocks and returns its length.
-pub(crate) fn normalize(vector: &[f32], row: &mut Vec<Block>) -> Result<f64, Error> {
+/// Brings `vector` into whole blocks, as the metric wants it stored. Returns the factor that gives it back.
+pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) -> Result<f64, Error> {
     let mut squares = 0.0_f64;
     for &x in vector {
         if !x.is_finite() {
@@ -81,7 +83,10 @@ pub(crate) fn normalize(vector: &[f32], row: &mut Vec<Block>) -> Result<f64, Err
         }
         squares += f64::from(x) * f64::from(x);
     }
-    let l2 = if squares > 0.0 { squares.sqrt() } else { 1.0 };
+    let l2 = match metric {
+        Metric::Cosine if squares > 0.0 => squares.sqrt(),
+        Metric::Cosine | Metric::L2 | Metric::Ip => 1.0,
+    };
     row.clear();
     row.resize(vector.len().div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
     for (block, part) in row.iter_mut().zip(vector.chunks(BLOCK_FLOATS)) {
@@ -92,11 +97,12 @@ pub(crate) fn normalize(vector: &[f32], row: &mut Vec<Block>) -> Result<f64, Err
     Ok(l2)
 }
 
-/// The vector as it was given, up to float32 rounding.
-pub(crate) fn denormalize(row: &[Block], dim: usize, l2: f64) -> Vec<f32> {
-    floats(row, dim).map(|x| (f64::from(x) * l2) as f32).collect()
+/// A stored vector as it was given, up to rounding.
+pub(crate) fn denormalize(row: &[f32], l2: f64) -> Vec<f32> {
+    row.iter().map(|&x| (f64::from(x) * l2) as f32).collect()
 }
 
-pub(crate) fn floats(row: &[Block], dim: usize) -> impl Iterator<Item = f32> {
-    row.iter().flat_map(|block| block.0).take(dim)
+/// The `dim` components of a row.
+pub(crate) fn floats(row: &[Block], dim: usize) -> &[f32] {
+    &floats_of(row)[..dim]
 }

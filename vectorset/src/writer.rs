@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
+use crate::filter::Attribute;
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
 use crate::hnsw::{Index, Plan, Selection};
 use crate::names::{NamesWriter, RetiredTables};
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
 use crate::shared::Unlinked;
-use crate::vectors::normalize;
 
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
@@ -50,7 +50,7 @@ pub struct Writer {
 /// Something that no new reader can find.
 pub(crate) enum Retired {
     Node(NodeId),
-    Attribute(Unlinked<Box<[u8]>>),
+    Attribute(Unlinked<Attribute>),
     Names(RetiredTables),
 }
 
@@ -61,7 +61,7 @@ impl Retired {
             // SAFETY: the node was initialised and left the members when it was retired; the caller vouches
             // for the readers.
             Retired::Node(id) => unsafe { index.graph.destroy(id) },
-            Retired::Attribute(text) => text.free(),
+            Retired::Attribute(attribute) => attribute.free(),
             Retired::Names(tables) => tables.free(),
         }
     }
@@ -100,23 +100,25 @@ impl Writer {
     ) -> Result<Added, Error> {
         let set = self.set.clone();
         set.check_dim(vector)?;
-        let l2 = normalize(vector, &mut scratch.query)?;
+        let SearchScratch { probe, walk, .. } = scratch;
+        let l2 = set.index.prepare(vector, probe)?;
         let old = self.find(name);
         let kept = old.and_then(|old| set.index.graph.node(old).attribute.load_unguarded());
         let attribute = match attribute {
             Some(given) => Some(given).filter(|given| !given.is_empty()),
-            None => kept.map(|text| &**text),
+            None => kept.map(Attribute::text),
         };
         let id = self.take_id().ok_or(Error::Full)?;
         let level = self.draw_level();
-        set.index.rows.write(id, &scratch.query);
+        set.index.write(id, probe);
         set.index.graph.create(id, level, name, attribute, l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.max_node_uid.fetch_add(1, Ordering::Relaxed);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
 
         let ef = ef.clamp(1, set.len().max(1));
-        set.index.plan_insert(id, level, ef, &mut scratch.walk, &mut self.plan);
+        set.index.measure_structure(probe);
+        set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
         let added = match old {
             Some(old) => {
                 set.changes.fetch_add(1, Ordering::AcqRel);
@@ -178,7 +180,7 @@ impl Writer {
         let node = set.index.graph.node(id);
         let attribute = attribute.filter(|text| !text.is_empty());
         let before = node.heap_bytes();
-        let old = node.attribute.swap(attribute.map(Box::from));
+        let old = node.attribute.swap(attribute.map(Attribute::parse));
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
@@ -274,7 +276,7 @@ impl Writer {
     fn release_chunk(&mut self, chunk: usize) {
         // SAFETY: no id of the chunk is in use or in limbo, so no reader can know one, and all its nodes were
         // destroyed.
-        let bytes = unsafe { self.set.index.rows.release(chunk) + self.set.index.graph.release(chunk) };
+        let bytes = unsafe { self.set.index.release(chunk) };
         self.count_bytes(-(bytes as isize));
     }
 

@@ -76,7 +76,7 @@ fn read(set: &VectorSet, seed: u64, stop: &AtomicBool, n_searches: &AtomicUsize)
 fn readers_see_whole_elements_while_the_writer_adds_removes_and_updates() {
     let seed = 21;
     let domain = Domain::new(N_READERS + 1);
-    let (set, mut writer) = VectorSet::create(Params { dim: DIM as u32, m: 6, seed }, domain.clone());
+    let (set, mut writer) = VectorSet::create(Params::new(DIM as u32, 6, seed), domain.clone());
     let mut scratch = SearchScratch::new();
     for i in 0..N_STABLE {
         let name = format!("stable{i}");
@@ -129,8 +129,7 @@ fn readers_see_whole_elements_while_the_writer_adds_removes_and_updates() {
 fn sets_are_closed_and_dropped_under_searching_readers() {
     let domain = Domain::new(N_READERS);
     for round in 0..12_u64 {
-        let (set, mut writer) =
-            VectorSet::create(Params { dim: DIM as u32, m: 4, seed: round }, domain.clone());
+        let (set, mut writer) = VectorSet::create(Params::new(DIM as u32, 4, round), domain.clone());
         let mut scratch = SearchScratch::new();
         for i in 0..1_300 {
             let name = format!("e{i}");

@@ -22,7 +22,7 @@ struct Fixture {
 impl Fixture {
     fn new(dim: usize, m: u32) -> Fixture {
         let domain = Domain::new(1);
-        let (set, writer) = VectorSet::create(Params { dim: dim as u32, m, seed: 7 }, domain.clone());
+        let (set, writer) = VectorSet::create(Params::new(dim as u32, m, 7), domain.clone());
         let reader = domain.register().expect("the first reader");
         Fixture { set, writer, guard: None, reader, scratch: SearchScratch::new() }
     }

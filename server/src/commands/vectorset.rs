@@ -90,7 +90,7 @@ fn create(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<A
         return Err(NO_REDUCE);
     }
     let dim = u32::try_from(addition.vector.len()).map_err(|_| INVALID_VECTOR)?;
-    let mut value = VectorValue::new(Params { dim, m: addition.m, seed: ctx.shard.random() });
+    let mut value = VectorValue::new(Params::new(dim, addition.m, ctx.shard.random()));
     let added = addition.apply(&mut value)?;
     let handle = value.handle.clone();
     let at = ctx.at();

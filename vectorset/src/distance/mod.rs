@@ -1,9 +1,19 @@
-//! The distance of two stored rows, 1 - dot product in float32, by the best kernel of this processor.
+//! The inner loops: distances of float32 rows, products of compact codes, the Hadamard transform, by the
+//! best instructions of this processor.
 //!
-//! Rows come as whole 64-byte blocks padded with zeros, so kernels have no tails. The table is chosen once
-//! per process. A new instruction set is a file beside `avx2` and a line in `available`. Every kernel has
-//! `scalar` as its twin; the tests below compare them. `dot4` adds up each row in the same order as `dot`: a
-//! pair's score never depends on which of the two computed it.
+//! ```text
+//!   float32   whole 64-byte blocks padded with zeros                              dot, squares
+//!   codes     whole 32-byte blocks, query of signed bytes (`Levels`) in the order of the components:
+//!     bits4   byte j of a block: component j low, 32 + j high;                  64 components a block
+//!     bits2   byte j of a block: components j, 32 + j, 64 + j, 96 + j upwards; 128 components a block
+//!     bytes   one signed byte a component                                       32 components a block
+//!     signs   one bit a component, query packed the same way                   256 components a block
+//! ```
+//!
+//! Rows come as whole blocks, so kernels have no tails. The table is chosen once per process. A new
+//! instruction set is a file beside `avx2` and a line in `available`. Every kernel has `scalar` as its twin;
+//! the tests below compare them: integers exactly. The kernels of four rows add up each row in the same order
+//! as those of one: a pair's score never depends on which of the two computed it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,36 +24,167 @@ mod scalar;
 use std::sync::OnceLock;
 
 pub(crate) const BLOCK_FLOATS: usize = 16;
+/// Bytes of codes that belong together.
+pub(crate) const CODE_BLOCK_BYTES: usize = 32;
+const LEVELS_PER_BLOCK: usize = 64;
 
 /// One cache line of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct Block(pub(crate) [f32; BLOCK_FLOATS]);
 
-/// The kernels of one instruction set. All slices of one call have the same length.
+/// The floats of a row, padding included.
+pub(crate) fn floats_of(row: &[Block]) -> &[f32] {
+    // SAFETY: a Block is 16 floats and nothing else.
+    unsafe { std::slice::from_raw_parts(row.as_ptr().cast::<f32>(), row.len() * BLOCK_FLOATS) }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+struct LevelBlock([i8; LEVELS_PER_BLOCK]);
+
+/// A query in signed bytes, aligned, with zeros up to whole blocks of every code.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Levels {
+    blocks: Vec<LevelBlock>,
+    len: usize,
+}
+
+impl Levels {
+    /// Becomes `len` zeros.
+    pub(crate) fn reset(&mut self, len: usize) {
+        self.blocks.clear();
+        self.blocks.resize(len.div_ceil(LEVELS_PER_BLOCK), LevelBlock([0; LEVELS_PER_BLOCK]));
+        self.len = len;
+    }
+
+    pub(crate) fn as_slice(&self) -> &[i8] {
+        // SAFETY: a LevelBlock is 64 signed bytes and nothing else.
+        let all = unsafe {
+            std::slice::from_raw_parts(
+                self.blocks.as_ptr().cast::<i8>(),
+                self.blocks.len() * LEVELS_PER_BLOCK,
+            )
+        };
+        &all[..self.len]
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [i8] {
+        // SAFETY: a LevelBlock is 64 signed bytes and nothing else.
+        let all = unsafe {
+            std::slice::from_raw_parts_mut(
+                self.blocks.as_mut_ptr().cast::<i8>(),
+                self.blocks.len() * LEVELS_PER_BLOCK,
+            )
+        };
+        &mut all[..self.len]
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.blocks.capacity() * LEVELS_PER_BLOCK
+    }
+}
+
+type FloatKernel<const N: usize> = fn(&[Block], [&[Block]; N]) -> [f32; N];
+type CodeKernel<const N: usize> = fn(&[i8], [&[u8]; N]) -> [i32; N];
+
+/// A kernel for one row and for four.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<One, Four> {
+    one: One,
+    four: Four,
+}
+
+/// Over float32 rows. All slices of one call have the same length.
+pub(crate) type Floats = Pair<FloatKernel<1>, FloatKernel<4>>;
+
+impl Floats {
+    #[inline(always)]
+    pub(crate) fn one(&self, query: &[Block], row: &[Block]) -> f32 {
+        (self.one)(query, [row])[0]
+    }
+
+    /// Four rows: the query is loaded once and four misses are in flight.
+    #[inline(always)]
+    pub(crate) fn four(&self, query: &[Block], rows: [&[Block]; 4]) -> [f32; 4] {
+        (self.four)(query, rows)
+    }
+}
+
+/// Over codes. Rows are whole blocks of one length, and the query has a level for each of their components.
+pub(crate) type Codes = Pair<CodeKernel<1>, CodeKernel<4>>;
+
+impl Codes {
+    #[inline(always)]
+    pub(crate) fn one(&self, query: &[i8], row: &[u8]) -> i32 {
+        (self.one)(query, [row])[0]
+    }
+
+    #[inline(always)]
+    pub(crate) fn four(&self, query: &[i8], rows: [&[u8]; 4]) -> [i32; 4] {
+        (self.four)(query, rows)
+    }
+}
+
+/// The kernels of one instruction set.
 pub(crate) struct Kernels {
     name: &'static str,
-    dot: fn(&[Block], &[Block]) -> f32,
-    dot4: fn(&[Block], [&[Block]; 4]) -> [f32; 4],
+    /// The dot product.
+    pub(crate) dot: Floats,
+    /// The squared Euclidean distance.
+    pub(crate) squares: Floats,
+    /// Sum of level times code, codes 0..=15.
+    pub(crate) bits4: Codes,
+    /// Sum of level times code, codes 0..=3.
+    pub(crate) bits2: Codes,
+    /// Sum of level times signed byte; neither is -128.
+    pub(crate) bytes: Codes,
+    /// How many bits differ; the query's levels are packed bits.
+    pub(crate) signs: Codes,
+    hadamard: fn(&mut [f32]),
+    largest: fn(&[f32]) -> f32,
+    levels: fn(&[f32], f32, &mut [i8]) -> i32,
+    pack4: fn(&[f32], f32, &mut [u8]) -> f32,
+    pack2: fn(&[f32], f32, &mut [u8]) -> f32,
 }
 
 impl Kernels {
-    #[inline(always)]
-    pub(crate) fn distance(&self, a: &[Block], b: &[Block]) -> f32 {
-        1.0 - (self.dot)(a, b)
+    /// The largest magnitude.
+    pub(crate) fn largest(&self, x: &[f32]) -> f32 {
+        (self.largest)(x)
     }
 
-    /// Distances of four rows to one query: the query is loaded once and four misses are in flight.
-    #[inline(always)]
-    pub(crate) fn distance4(&self, query: &[Block], rows: [&[Block]; 4]) -> [f32; 4] {
-        (self.dot4)(query, rows).map(|dot| 1.0 - dot)
+    /// Writes `x * per_unit`, rounded half away from zero, for each x; returns the sum of what it wrote.
+    pub(crate) fn levels(&self, x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
+        (self.levels)(x, per_unit, levels)
+    }
+
+    /// Packs the nearest code 0..=15 of `x * per_step + 7.5` for each x, zeros beyond them. Returns the
+    /// product of x and `code - 7.5`.
+    pub(crate) fn pack4(&self, x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+        (self.pack4)(x, per_step, bytes)
+    }
+
+    /// As `pack4`, for codes 0..=3 of `x * per_step + 1.5`.
+    pub(crate) fn pack2(&self, x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+        (self.pack2)(x, per_step, bytes)
+    }
+
+    /// The fast Walsh-Hadamard transform, not normalised, of a power of two of components.
+    pub(crate) fn hadamard(&self, x: &mut [f32]) {
+        assert!(x.len().is_power_of_two());
+        (self.hadamard)(x);
     }
 }
 
 /// The kernels for this processor.
 pub(crate) fn kernels() -> &'static Kernels {
     static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
-    CHOSEN.get_or_init(|| available()[0])
+    CHOSEN.get_or_init(|| {
+        let wanted = std::env::var("SKERRY_KERNELS").unwrap_or_default();
+        let available = available();
+        available.iter().find(|kernels| kernels.name == wanted).unwrap_or(&available[0])
+    })
 }
 
 /// All kernels that run on this processor, the fastest first; `scalar` is always the last.
@@ -51,10 +192,10 @@ fn available() -> Vec<&'static Kernels> {
     let mut available: Vec<&'static Kernels> = Vec::new();
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") {
-            available.push(&avx512::KERNELS);
-        }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if is_x86_feature_detected!("avx512f") {
+                available.push(&avx512::KERNELS);
+            }
             available.push(&avx2::KERNELS);
         }
     }
@@ -70,44 +211,124 @@ pub fn kernel_name() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors::normalize;
+
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 >> 33
+        }
+    }
 
     fn row(dim: usize, seed: u64) -> Vec<Block> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
-        let vector: Vec<f32> = (0..dim).map(|_| next()).collect();
-        let mut row = Vec::new();
-        normalize(&vector, &mut row).unwrap();
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut floats: Vec<f32> =
+            (0..dim).map(|_| (random.next() & 0xFFFF) as f32 / 32_768.0 - 1.0).collect();
+        let length = floats.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-9);
+        floats.iter_mut().for_each(|x| *x /= length);
+        let mut row = vec![Block([0.0; BLOCK_FLOATS]); dim.div_ceil(BLOCK_FLOATS)];
+        row.iter_mut()
+            .zip(floats.chunks(BLOCK_FLOATS))
+            .for_each(|(block, part)| block.0[..part.len()].copy_from_slice(part));
         row
     }
 
+    const DIMS: [usize; 5] = [384, 768, 1000, 1536, 65_536];
+
     #[test]
     fn all_kernels_agree_with_their_scalar_twin_on_every_dimension() {
-        for dim in (1..=130).chain([384, 768, 1000, 1536, 65_536]) {
+        for dim in (1..=130).chain(DIMS) {
             let query = row(dim, 1);
             let rows: [Vec<Block>; 4] = std::array::from_fn(|i| row(dim, i as u64 + 2));
             for kernels in available() {
-                let four = kernels.distance4(&query, std::array::from_fn(|i| rows[i].as_slice()));
-                for (row, distance) in rows.iter().zip(four) {
-                    let at = format!("{} dim {dim}", kernels.name);
-                    let exact = 1.0 - wide_dot(&query, row);
-                    assert_eq!(
-                        kernels.distance(&query, row).to_bits(),
-                        distance.to_bits(),
-                        "{at}: dot and dot4 differ"
-                    );
-                    assert!((f64::from(distance) - exact).abs() < 1e-6, "{at}: {distance} is not {exact}");
-                    assert!((scalar::KERNELS.distance(&query, row) - distance).abs() < 1e-6, "{at}");
+                for (name, kernel, wide) in [
+                    ("dot", &kernels.dot, wide_dot as fn(&[Block], &[Block]) -> f64),
+                    ("squares", &kernels.squares, wide_squares),
+                ] {
+                    let four = kernel.four(&query, std::array::from_fn(|i| rows[i].as_slice()));
+                    for (row, told) in rows.iter().zip(four) {
+                        let at = format!("{} {name} dim {dim}", kernels.name);
+                        let exact = wide(&query, row);
+                        assert_eq!(kernel.one(&query, row).to_bits(), told.to_bits(), "{at}: one and four");
+                        assert!((f64::from(told) - exact).abs() < 2e-6, "{at}: {told} is not {exact}");
+                    }
                 }
             }
         }
     }
 
+    fn floats(row: &[Block]) -> Vec<f64> {
+        row.iter().flat_map(|block| block.0).map(f64::from).collect()
+    }
+
     fn wide_dot(a: &[Block], b: &[Block]) -> f64 {
-        let floats = |row: &[Block]| row.iter().flat_map(|block| block.0).map(f64::from).collect::<Vec<_>>();
         floats(a).iter().zip(floats(b)).map(|(x, y)| x * y).sum()
+    }
+
+    fn wide_squares(a: &[Block], b: &[Block]) -> f64 {
+        floats(a).iter().zip(floats(b)).map(|(x, y)| (x - y) * (x - y)).sum()
+    }
+
+    /// Blocks of every count, random bytes and the largest ones: sums must neither wrap nor saturate.
+    #[test]
+    fn all_code_kernels_equal_their_scalar_twin() {
+        type Choose = fn(&Kernels) -> &Codes;
+        let kinds: [(&str, usize, Choose); 4] = [
+            ("bits4", 2, |kernels| &kernels.bits4),
+            ("bits2", 4, |kernels| &kernels.bits2),
+            ("bytes", 1, |kernels| &kernels.bytes),
+            ("signs", 1, |kernels| &kernels.signs),
+        ];
+        let mut random = Random(11);
+        for n_blocks in (1..=70).chain([512, 1024, 2048]) {
+            let n_bytes = n_blocks * CODE_BLOCK_BYTES;
+            for round in 0..3 {
+                let mut byte = |extreme: u8| if round == 0 { extreme } else { random.next() as u8 };
+                let mut levels = Levels::default();
+                levels.reset(n_bytes * 4);
+                levels.as_mut_slice().iter_mut().for_each(|level| *level = (byte(127) as i8).max(-127));
+                let rows: [Vec<u8>; 4] = std::array::from_fn(|i| {
+                    let extreme = [0xFF, 0, 0x81, 0x7F][i];
+                    (0..n_bytes).map(|_| byte(extreme)).collect()
+                });
+                for (kind, per_byte, choose) in kinds {
+                    // No level or signed byte is -128.
+                    let clean = |row: &Vec<u8>| match kind {
+                        "bytes" => row.iter().map(|&b| if b == 0x80 { 0x81 } else { b }).collect(),
+                        _ => row.clone(),
+                    };
+                    let rows: [Vec<u8>; 4] = std::array::from_fn(|i| clean(&rows[i]));
+                    let query = &levels.as_slice()[..n_bytes * per_byte];
+                    for kernels in available() {
+                        let kernel = choose(kernels);
+                        let four = kernel.four(query, std::array::from_fn(|i| rows[i].as_slice()));
+                        for (row, told) in rows.iter().zip(four) {
+                            let at = format!("{} {kind} {n_blocks} blocks round {round}", kernels.name);
+                            assert_eq!(choose(&scalar::KERNELS).one(query, row), told, "{at}");
+                            assert_eq!(kernel.one(query, row), told, "{at}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_hadamard_transforms_equal_the_matrix() {
+        for bits in 0..=16 {
+            let n = 1_usize << bits;
+            let mut random = Random(bits);
+            let x: Vec<f32> = (0..n).map(|_| (random.next() & 0xFF) as f32 - 128.0).collect();
+            for kernels in available() {
+                let mut y = x.clone();
+                kernels.hadamard(&mut y);
+                for i in (0..n).step_by((n / 64).max(1)) {
+                    let sign = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                    let exact: f32 = x.iter().enumerate().map(|(j, x)| x * sign(j)).sum();
+                    assert_eq!(y[i], exact, "{} n {n} i {i}", kernels.name);
+                }
+            }
+        }
     }
 }

@@ -5,9 +5,9 @@
 //! through the removed node is lost; then in pairs until each has got back the link that it lost. The node's
 //! own lists are left as they are: a search that stands on it goes on from there.
 
-use super::Index;
 use super::neighbors::Selection;
 use super::search::MAX_TIES;
+use super::{Index, Probe};
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -51,7 +51,7 @@ impl Index {
 
     fn repair_group(&self, group: &[NodeId], level: usize, selection: &mut Selection) {
         let n = group.len();
-        let pairs = self.pairs(group);
+        let pairs = self.pairs(group, &mut selection.probe);
         let mut place_of: Vec<(NodeId, usize)> = group.iter().copied().zip(0..).collect();
         place_of.sort_unstable();
         let mut linked = vec![false; n * n];
@@ -87,11 +87,12 @@ impl Index {
     }
 
     /// All pairs of a group, the nearest first.
-    fn pairs(&self, group: &[NodeId]) -> Vec<Pair> {
+    fn pairs(&self, group: &[NodeId], probe: &mut Probe) -> Vec<Pair> {
         let mut pairs = Vec::with_capacity(group.len() * group.len() / 2);
         for (i, &a) in group.iter().enumerate() {
+            self.probe_stored(a, probe);
             for (j, &b) in group.iter().enumerate().skip(i + 1) {
-                pairs.push((self.distance_between(a, b), i, j));
+                pairs.push((self.distance(probe, b), i, j));
             }
         }
         pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
@@ -109,10 +110,16 @@ impl Index {
     }
 
     fn look_for_neighbors(&self, id: NodeId, level: usize, walk: &mut Walk, selection: &mut Selection) {
-        if self.descend(self.rows.row(id), level, walk).is_none_or(|top| top < level) {
+        let mut probe = std::mem::take(&mut selection.probe);
+        self.probe_stored(id, &mut probe);
+        let top = self.descend(&probe, level, walk);
+        if top.is_some_and(|top| top >= level) {
+            self.search_layer(&probe, EF_REPAIR, MAX_TIES, level, walk);
+        }
+        selection.probe = probe;
+        if top.is_none_or(|top| top < level) {
             return;
         }
-        self.search_layer(self.rows.row(id), EF_REPAIR, MAX_TIES, level, walk);
         walk.found.retain(|candidate| candidate.id != id && !self.graph.are_linked(id, candidate.id, level));
         let wanted = self.graph.m().saturating_sub(self.graph.degree(id, level));
         self.select_neighbors_heuristic(&walk.found, wanted, selection);

@@ -2,9 +2,9 @@
 //!
 //! So a later version can plan on any core and commit on the owner.
 
-use super::Index;
 use super::neighbors::Selection;
 use super::search::MAX_TIES;
+use super::{Index, Probe};
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 use crate::scratch::Walk;
@@ -17,17 +17,23 @@ pub(crate) struct Plan {
 }
 
 impl Index {
-    /// Finds the candidates for the node `id`, whose row is written and which is not linked yet.
-    pub(crate) fn plan_insert(&self, id: NodeId, level: usize, ef: usize, walk: &mut Walk, plan: &mut Plan) {
+    /// Finds the candidates for a node whose vector `probe` was prepared from, and which is not linked yet.
+    pub(crate) fn plan_insert(
+        &self,
+        probe: &Probe,
+        level: usize,
+        ef: usize,
+        walk: &mut Walk,
+        plan: &mut Plan,
+    ) {
         plan.n_levels = 0;
-        let query = self.rows.row(id);
-        let Some(top) = self.descend(query, level, walk) else { return };
+        let Some(top) = self.descend(probe, level, walk) else { return };
         plan.n_levels = top.min(level) + 1;
         if plan.candidates.len() < plan.n_levels {
             plan.candidates.resize_with(plan.n_levels, Vec::new);
         }
         for level in (0..plan.n_levels).rev() {
-            self.search_layer(query, ef, MAX_TIES, level, walk);
+            self.search_layer(probe, ef, MAX_TIES, level, walk);
             plan.candidates[level].clone_from(&walk.found);
         }
     }

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use super::Index;
+use super::{Index, Probe};
 use crate::graph::NodeId;
 use crate::pool::Candidate;
 
@@ -37,6 +37,8 @@ pub(crate) struct Selection {
     duplicates: Vec<Candidate>,
     candidates: Vec<Candidate>,
     around: Vec<NodeId>,
+    /// Measures from the node that is being weighed.
+    pub(super) probe: Probe,
 }
 
 impl Selection {
@@ -70,9 +72,9 @@ impl Index {
 
     /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
     fn sort_in(&self, candidate: Candidate, selection: &mut Selection) {
-        let row = self.rows.row(candidate.id);
+        self.probe_stored(candidate.id, &mut selection.probe);
         for neighbor in selection.chosen.iter().take(MAX_WEIGHED) {
-            let between = self.distance(row, neighbor.id);
+            let between = self.distance(&selection.probe, neighbor.id);
             if between <= DUPLICATE_DISTANCE {
                 return selection.duplicates.push(candidate);
             }
@@ -138,9 +140,11 @@ impl Index {
         around.clear();
         around.extend(self.graph.neighbors(base.id, level));
         candidates.clear();
-        let base_row = self.rows.row(base.id);
+        self.probe_stored(base.id, &mut selection.probe);
         for four in around.chunks(4) {
-            self.distances(base_row, four, |id, distance| candidates.push(Candidate { distance, id }));
+            self.distances(&selection.probe, four, |id, distance| {
+                candidates.push(Candidate { distance, id })
+            });
         }
         candidates.push(Candidate { distance: base.distance, id: node });
         candidates.sort_unstable();

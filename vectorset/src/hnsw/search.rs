@@ -1,43 +1,40 @@
 //! SEARCH-LAYER, and the descent from the entry point.
 //!
-//! A hop has three phases: drop the neighbors already visited, ask the cache for the rows of the rest,
-//! compute. The first keeps the second short, and the second lets the misses of a hop overlap instead of
-//! following each other.
+//! A hop has three phases: drop the neighbors already visited, ask the cache for the codes (or rows) of the
+//! rest, compute. The first keeps the second short, and the second lets the misses of a hop overlap instead
+//! of following each other. A layer search is begun, walked in slices of a budget of distances, and finished;
+//! between slices all its state lies in `Walk`.
 
-use super::Index;
-use crate::distance::Block;
+use super::{Index, Probe};
+use crate::admission::{Admit, All, Hops};
 use crate::graph::NodeId;
-use crate::pool::{Candidate, MAX_SORTED, Pool};
-use crate::scratch::{Visited, Walk};
+use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
+use crate::scratch::{ActivePool, Visited, Walk};
 
-/// Lines of a row asked for ahead; the processor's own prefetcher follows from there. Measured at 384
-/// dimensions (24 lines): 0 lines 162 us a search, 4 to 8 lines 148, 24 lines 160 (avx512f; the same shape
-/// with avx2).
-const LINES_AHEAD: usize = 6;
 /// Nodes at exactly one distance that a search keeps, if it is not asked for more.
-pub(super) const MAX_TIES: usize = 32;
+pub(crate) const MAX_TIES: usize = 32;
 /// Rows that one kernel call takes.
 const LANES: usize = 4;
+/// Nodes asked for ahead of the one computed.
+const NODES_AHEAD: usize = 8;
+
+/// Whether a piece of work is done or wants another slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Unfinished,
+    Done,
+}
 
 impl Index {
-    /// The `ef` nearest that the graph leads to, in `walk.found`, nearest first, of which `count` are wanted.
-    /// Empty if the set is.
-    pub(crate) fn search(&self, query: &[Block], count: usize, ef: usize, walk: &mut Walk) {
-        walk.found.clear();
-        if self.descend(query, 0, walk).is_some() {
-            self.search_layer(query, ef, count.max(MAX_TIES), 0, walk);
-        }
-    }
-
     /// Goes greedily from the entry point down to the level above `level`; leaves the entry for it in
-    /// `walk.found`. Returns the level it began on.
-    pub(super) fn descend(&self, query: &[Block], level: usize, walk: &mut Walk) -> Option<usize> {
+    /// `walk.found`. Returns the level it began on. A few hundred distances at most.
+    pub(crate) fn descend(&self, probe: &Probe, level: usize, walk: &mut Walk) -> Option<usize> {
         let entry = self.graph.entry()?;
         let top = self.graph.node(entry).level();
         walk.found.clear();
-        walk.found.push(Candidate { distance: self.distance(query, entry), id: entry });
+        walk.found.push(Candidate { distance: self.distance(probe, entry), id: entry });
         for level in (level + 1..=top).rev() {
-            self.search_layer(query, 1, 1, level, walk);
+            self.search_layer(probe, 1, 1, level, walk);
         }
         Some(top)
     }
@@ -46,46 +43,118 @@ impl Index {
     /// them.
     pub(crate) fn search_layer(
         &self,
-        query: &[Block],
+        probe: &Probe,
         ef: usize,
         max_ties: usize,
         level: usize,
         walk: &mut Walk,
     ) {
-        let Walk { visited, sorted, heaps, fresh, found } = walk;
+        self.begin_layer(ef, max_ties, level, walk);
+        self.walk_layer(probe, &All, &mut usize::MAX.clone(), walk);
+        self.finish_layer(walk);
+    }
+
+    /// Begins a layer search without a filter from the entry points in `walk.found`.
+    pub(crate) fn begin_layer(&self, ef: usize, max_ties: usize, level: usize, walk: &mut Walk) {
         if ef <= MAX_SORTED {
-            sorted.begin(ef, max_ties);
-            self.walk_layer(query, level, sorted, visited, fresh, found);
+            walk.pool = ActivePool::Sorted;
+            walk.sorted.begin(ef, max_ties);
         } else {
-            heaps.begin(ef, max_ties);
-            self.walk_layer(query, level, heaps, visited, fresh, found);
+            walk.pool = ActivePool::Heaps;
+            walk.heaps.begin(ef, f32::NEG_INFINITY);
+        }
+        self.enter(level, &All, walk);
+    }
+
+    /// Begins a search of level 0 whose answers a filter admits, or that finds all within `reach` (minus
+    /// infinity: only the nearest `ef`).
+    pub(crate) fn begin_wide<F: Admit>(&self, ef: usize, reach: f32, filter: &F, walk: &mut Walk) {
+        walk.pool = ActivePool::Heaps;
+        walk.heaps.begin(ef, reach);
+        self.enter(0, filter, walk);
+    }
+
+    /// Measures candidates exactly, in place.
+    pub(crate) fn rescore(&self, probe: &Probe, candidates: &mut [Candidate]) {
+        candidates.iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
+        let mut rest = candidates;
+        while !rest.is_empty() {
+            let (four, ahead) = rest.split_at_mut(LANES.min(rest.len()));
+            ahead.iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
+            let mut ids = [NodeId(0); LANES];
+            ids.iter_mut().zip(four.iter()).for_each(|(to, candidate)| *to = candidate.id);
+            let mut places = four.iter_mut();
+            self.exact_distances(probe, &ids[..places.len()], |_, distance| {
+                if let Some(candidate) = places.next() {
+                    candidate.distance = distance;
+                }
+            });
+            rest = ahead;
         }
     }
 
-    fn walk_layer<P: Pool>(
-        &self,
-        query: &[Block],
-        level: usize,
-        pool: &mut P,
-        visited: &mut Visited,
-        fresh: &mut Vec<NodeId>,
-        found: &mut Vec<Candidate>,
-    ) {
+    fn enter<F: Admit>(&self, level: usize, filter: &F, walk: &mut Walk) {
+        let Walk { pool, visited, sorted, heaps, found, .. } = walk;
+        walk.level = level;
         visited.begin(self.bound());
         for &entry in found.iter() {
             visited.insert(entry.id);
-            pool.insert(entry);
+            match pool {
+                ActivePool::Sorted => sorted.insert(entry, Role::Answer),
+                ActivePool::Heaps => heaps.insert(entry, role_of(filter, entry.id)),
+            };
         }
-        while let Some(nearest) = pool.next() {
+    }
+
+    /// Goes on with a layer search until it is done or `budget` distances are spent.
+    pub(crate) fn walk_layer<F: Admit>(
+        &self,
+        probe: &Probe,
+        filter: &F,
+        budget: &mut usize,
+        walk: &mut Walk,
+    ) -> Progress {
+        let Walk { level, pool, visited, sorted, heaps, fresh, .. } = walk;
+        match pool {
+            ActivePool::Sorted => self.walk_pool(probe, *level, sorted, visited, fresh, filter, budget),
+            ActivePool::Heaps => self.walk_pool(probe, *level, heaps, visited, fresh, filter, budget),
+        }
+    }
+
+    /// Leaves the answers of a layer search in `walk.found`, nearest first.
+    pub(crate) fn finish_layer(&self, walk: &mut Walk) {
+        match walk.pool {
+            ActivePool::Sorted => walk.sorted.finish(&mut walk.found),
+            ActivePool::Heaps => walk.heaps.finish(&mut walk.found),
+        }
+    }
+
+    fn walk_pool<P: Pool, F: Admit>(
+        &self,
+        probe: &Probe,
+        level: usize,
+        pool: &mut P,
+        visited: &mut Visited,
+        fresh: &mut Vec<(NodeId, Role)>,
+        filter: &F,
+        budget: &mut usize,
+    ) -> Progress {
+        while *budget > 0 {
+            let Some(nearest) = pool.next() else { return Progress::Done };
             fresh.clear();
-            fresh.extend(self.graph.neighbors(nearest, level).filter(|&id| visited.insert(id)));
-            fresh.iter().take(LANES).for_each(|&id| self.rows.prefetch(id, LINES_AHEAD));
+            self.gather(nearest, level, visited, fresh, filter);
+            *budget = budget.saturating_sub(fresh.len().max(1));
+            fresh.iter().take(NODES_AHEAD).for_each(|&(id, _)| self.prefetch(id));
             let mut rest = fresh.as_slice();
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
-                ahead.iter().take(LANES).for_each(|&id| self.rows.prefetch(id, LINES_AHEAD));
-                self.distances(query, four, |id, distance| {
-                    if pool.insert(Candidate { distance, id }) && level == 0 {
+                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&(id, _)| self.prefetch(id));
+                let mut ids = [NodeId(0); LANES];
+                ids.iter_mut().zip(four).for_each(|(to, &(id, _))| *to = id);
+                let mut roles = four.iter().map(|&(_, role)| role);
+                self.distances(probe, &ids[..four.len()], |id, distance| {
+                    let role = roles.next().unwrap_or(Role::Answer);
+                    if pool.insert(Candidate { distance, id }, role) && level == 0 {
                         // It is likely to be expanded soon.
                         self.graph.prefetch_level0(id);
                     }
@@ -93,6 +162,60 @@ impl Index {
                 rest = ahead;
             }
         }
-        pool.finish(found);
+        Progress::Unfinished
     }
+
+    /// The unvisited neighbors of a node, marked as visited.
+    #[inline(always)]
+    fn gather<F: Admit>(
+        &self,
+        node: NodeId,
+        level: usize,
+        visited: &mut Visited,
+        fresh: &mut Vec<(NodeId, Role)>,
+        filter: &F,
+    ) {
+        if !F::SELECTIVE || filter.hops() == Hops::One {
+            let unvisited = self.graph.neighbors(node, level).filter(|&id| visited.insert(id));
+            fresh.extend(unvisited.map(|id| (id, role_of(filter, id))));
+        } else {
+            self.gather_two_hops(node, level, visited, fresh, filter);
+        }
+    }
+
+    /// Admitted neighbors, and admitted neighbors of the others; if there is none at all, the others too, so
+    /// that the walk leads on.
+    fn gather_two_hops<F: Admit>(
+        &self,
+        node: NodeId,
+        level: usize,
+        visited: &mut Visited,
+        fresh: &mut Vec<(NodeId, Role)>,
+        filter: &F,
+    ) {
+        let mut passed = Vec::new();
+        for neighbor in self.graph.neighbors(node, level) {
+            if !visited.insert(neighbor) {
+                continue;
+            }
+            if filter.admits(neighbor) {
+                fresh.push((neighbor, Role::Answer));
+                continue;
+            }
+            passed.push(neighbor);
+            for second in self.graph.neighbors(neighbor, level) {
+                if !visited.contains(second) && filter.admits(second) && visited.insert(second) {
+                    fresh.push((second, Role::Answer));
+                }
+            }
+        }
+        if fresh.is_empty() {
+            fresh.extend(passed.into_iter().map(|id| (id, Role::Waypoint)));
+        }
+    }
+}
+
+#[inline(always)]
+fn role_of<F: Admit>(filter: &F, id: NodeId) -> Role {
+    if !F::SELECTIVE || filter.admits(id) { Role::Answer } else { Role::Waypoint }
 }

@@ -9,31 +9,7 @@
 
 use crate::random::SplitMix64;
 use crate::rows::Rows;
-
-/// Where `__vector__` comes from.
-#[derive(Clone, Debug)]
-pub enum VectorSource {
-    Clustered(ClusteredVectors),
-    /// The rows of a file; the index is the row.
-    Rows(Rows),
-}
-
-impl VectorSource {
-    pub fn blob_bytes(&self) -> usize {
-        match self {
-            Self::Clustered(vectors) => vectors.blob_bytes(),
-            Self::Rows(rows) => rows.n_dims() * size_of::<f32>(),
-        }
-    }
-
-    /// Appends vector `index` as a little-endian FP32 blob.
-    pub fn append_blob(&self, index: u64, out: &mut Vec<u8>) {
-        match self {
-            Self::Clustered(vectors) => vectors.append_blob(index, out),
-            Self::Rows(rows) => rows.append_blob(index as usize, out),
-        }
-    }
-}
+use std::ops::Range;
 
 /// Noise per component against centres of standard deviation 1: clusters overlap, as sentence embeddings do.
 const SPREAD: f32 = 0.6;
@@ -71,6 +47,11 @@ impl ClusteredVectors {
         for component in self.components(index) {
             out.extend_from_slice(&component.to_le_bytes());
         }
+    }
+
+    /// The vectors of those indices as rows.
+    pub fn rows(&self, indices: Range<u64>) -> Rows {
+        Rows::new(self.shape.n_dims, indices.flat_map(|index| self.components(index)).collect())
     }
 
     fn components(&self, index: u64) -> impl Iterator<Item = f32> {

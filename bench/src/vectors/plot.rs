@@ -1,0 +1,167 @@
+//! The recall/speed plot as SVG: recall to the right, queries per second upwards on a logarithmic axis, a line per
+//! server, EF beside its point. Up and to the right is better.
+
+use super::report::Table;
+use std::fmt::Write;
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 520.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 70.0;
+const BOTTOM: f64 = 60.0;
+/// Told apart also by people who do not see red from green (Okabe and Ito).
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+
+/// One point of a line.
+struct Point {
+    label: String,
+    recall: f64,
+    queries_per_s: f64,
+}
+
+/// Recall and speed of every row of `search`, whose first label names the line and whose second the point.
+pub(super) fn svg(title: &str, caption: &str, search: &Table) -> String {
+    let lines: Vec<(String, Vec<Point>)> = search
+        .series()
+        .into_iter()
+        .map(|(name, rows)| {
+            let point = |(label, figures): &(String, super::figures::Figures)| {
+                let queries_per_s = figures.get("queries_per_s").filter(|q| *q > 0.0)?;
+                Some(Point { label: label.clone(), recall: figures.get("recall")?, queries_per_s })
+            };
+            (name, rows.iter().filter_map(point).collect())
+        })
+        .collect();
+    let axes = Axes::around(lines.iter().flat_map(|(_, points)| points));
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    text(&mut out, LEFT, 24.0, "start\" font-size=\"15", title);
+    text(&mut out, LEFT, 44.0, "start\" fill=\"#555555", caption);
+    axes.draw(&mut out);
+    for (index, (name, points)) in lines.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        draw_line(&mut out, &axes, colour, points);
+        let y = HEIGHT - BOTTOM - 14.0 - 18.0 * (lines.len() - 1 - index) as f64;
+        let _ = writeln!(
+            out,
+            "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
+            LEFT + 12.0,
+            y - 10.0
+        );
+        text(&mut out, LEFT + 30.0, y, "start", name);
+    }
+    out + "</svg>\n"
+}
+
+fn draw_line(out: &mut String, axes: &Axes, colour: &str, points: &[Point]) {
+    let places: Vec<String> =
+        points.iter().map(|p| format!("{:.1},{:.1}", axes.x(p.recall), axes.y(p.queries_per_s))).collect();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
+        places.join(" ")
+    );
+    for point in points {
+        let (x, y) = (axes.x(point.recall), axes.y(point.queries_per_s));
+        let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>");
+        text(out, x, y - 8.0, "middle\" font-size=\"10", &point.label);
+    }
+}
+
+/// `anchor` may carry further attributes after its closing quote.
+fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str) {
+    let _ =
+        writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(content));
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            // XML 1.0 has no way to write control characters.
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+struct Axes {
+    recall: (f64, f64),
+    recall_step: f64,
+    /// Powers of ten.
+    decades: (i32, i32),
+}
+
+impl Axes {
+    fn around<'a>(points: impl Iterator<Item = &'a Point>) -> Self {
+        let (mut least, mut low, mut high) = (0.99f64, f64::INFINITY, 0.0f64);
+        for point in points {
+            least = least.min(point.recall);
+            low = low.min(point.queries_per_s);
+            high = high.max(point.queries_per_s);
+        }
+        if low > high {
+            (low, high) = (1.0, 10.0);
+        }
+        let recall_step = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1]
+            .into_iter()
+            .find(|step| (1.0 - least) / step <= 10.0)
+            .unwrap_or(0.1);
+        let first = ((least - recall_step / 4.0) / recall_step).floor() * recall_step;
+        let decades = (low.log10().floor() as i32, high.log10().ceil() as i32);
+        Self {
+            recall: (first.max(0.0), 1.0 + recall_step / 2.0),
+            recall_step,
+            decades: (decades.0, decades.1.max(decades.0 + 1)),
+        }
+    }
+
+    fn x(&self, recall: f64) -> f64 {
+        let (low, high) = self.recall;
+        LEFT + (recall - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, queries_per_s: f64) -> f64 {
+        let (low, high) = (f64::from(self.decades.0), f64::from(self.decades.1));
+        HEIGHT - BOTTOM - (queries_per_s.log10() - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn draw(&self, out: &mut String) {
+        let n_steps = ((self.recall.1 - self.recall.0) / self.recall_step) as usize;
+        for step in 0..=n_steps {
+            let recall = self.recall.0 + step as f64 * self.recall_step;
+            let x = self.x(recall);
+            rule(out, x, TOP, x, HEIGHT - BOTTOM);
+            text(out, x, HEIGHT - BOTTOM + 18.0, "middle", &format!("{recall:.3}"));
+        }
+        for decade in self.decades.0..=self.decades.1 {
+            for factor in [1.0, 2.0, 5.0] {
+                let value = factor * 10f64.powi(decade);
+                let y = self.y(value);
+                if y >= TOP - 0.5 {
+                    rule(out, LEFT, y, WIDTH - RIGHT, y);
+                    text(out, LEFT - 8.0, y + 4.0, "end", &format!("{value}"));
+                }
+            }
+        }
+        text(out, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 16.0, "middle", "recall");
+        text(out, LEFT - 8.0, TOP - 10.0, "end", "queries/s");
+    }
+}
+
+fn rule(out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64) {
+    let _ = writeln!(
+        out,
+        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#dddddd\"/>"
+    );
+}

@@ -1,0 +1,294 @@
+//! A search from question to answer, in slices.
+//!
+//! ```text
+//!   begin:  query -> probe;  choose a way:  scan | graph (descend, level 0)
+//!   step:   walk or scan until the budget of distances is spent, again and again;  rescore
+//!   hits:   without the dead, the duplicates of a concurrent update, and what lies beyond the radius
+//! ```
+//!
+//! Between slices all state lies in the search: it owns its visited marks and its pool. The caller keeps the
+//! guard from `begin` until it has read the hits. Codes estimate: where rows are there too, the nearest few
+//! times COUNT are measured anew by them before they are told.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use crate::admission::Admit;
+use crate::epoch::Guard;
+use crate::error::Error;
+use crate::exact::{self, Precision, Scan};
+use crate::hnsw::{MAX_TIES, Progress};
+use crate::params::Metric;
+use crate::scratch::SearchScratch;
+use crate::set::{Hits, Query, VectorSet};
+
+/// Hits that a scan gathers beyond COUNT.
+const SPARE_HITS: usize = 8;
+
+/// How a search goes about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Through the graph; a scan where that is cheaper.
+    #[default]
+    Graph,
+    /// Every element, exactly (TRUTH).
+    Scan,
+}
+
+/// What is wanted of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchOptions {
+    /// Hits at most.
+    pub count: usize,
+    /// Nodes that a graph search keeps in mind.
+    pub ef: usize,
+    pub way: Way,
+    /// No hit beyond this distance (the cosine's: 0 to 2). If `count` exceeds `ef`, the graph search finds all
+    /// within it; otherwise it only cuts.
+    pub radius: Option<f32>,
+    /// A graph search ends when it has measured this many nodes.
+    pub max_measured: usize,
+}
+
+impl SearchOptions {
+    pub fn new(count: usize, ef: usize) -> SearchOptions {
+        SearchOptions { count, ef, way: Way::Graph, radius: None, max_measured: usize::MAX }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Scan(Scan),
+    /// The walk through level 0 is to be begun: the first step knows what is admitted.
+    Enter {
+        ef: usize,
+        reach: Option<f32>,
+    },
+    Level0,
+    /// Candidates before `at` have their exact distance.
+    Rescore {
+        at: usize,
+    },
+    Done,
+}
+
+/// Where a search stands, apart from its buffers.
+#[derive(Debug)]
+pub(crate) struct State {
+    stage: Stage,
+    options: SearchOptions,
+    changes: u64,
+    measured: usize,
+}
+
+/// A search that can be suspended.
+pub struct Search {
+    scratch: SearchScratch,
+    state: State,
+}
+
+impl Default for Search {
+    fn default() -> Search {
+        Search::new(SearchScratch::new())
+    }
+}
+
+impl Search {
+    /// A search with these buffers, which has yet to begin.
+    pub fn new(scratch: SearchScratch) -> Search {
+        let options = SearchOptions::new(0, 0);
+        Search { scratch, state: State { stage: Stage::Done, options, changes: 0, measured: 0 } }
+    }
+
+    /// Begins anew: prepares the query and descends to level 0.
+    pub fn begin(
+        &mut self,
+        set: &VectorSet,
+        query: Query<'_>,
+        options: SearchOptions,
+        guard: &Guard,
+    ) -> Result<(), Error> {
+        self.state = State::begin(set, query, options, &mut self.scratch, guard)?;
+        Ok(())
+    }
+
+    /// Goes on for about `budget` distances.
+    ///
+    /// `set`, and what `admission` admits, are the same in all steps; the guard of `begin` is still held.
+    pub fn step<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        budget: usize,
+        guard: &Guard,
+    ) -> Progress {
+        self.state.step(set, admission, budget, &mut self.scratch, guard)
+    }
+
+    /// The hits of a search that is done.
+    pub fn hits<'a>(&'a mut self, set: &'a VectorSet, guard: &'a Guard) -> Hits<'a> {
+        self.state.hits(set, &mut self.scratch, guard)
+    }
+
+    /// Gives the buffers back.
+    pub fn into_scratch(self) -> SearchScratch {
+        self.scratch
+    }
+
+    /// Distances measured since `begin`.
+    pub fn measured(&self) -> usize {
+        self.state.measured
+    }
+}
+
+impl State {
+    pub(crate) fn begin(
+        set: &VectorSet,
+        query: Query<'_>,
+        options: SearchOptions,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Result<State, Error> {
+        guard.assert_guards(&set.domain);
+        let changes = set.changes.load(Ordering::Acquire);
+        set.prepare(query, &mut scratch.probe, guard)?;
+        scratch.walk.found.clear();
+        let mut state = State { stage: Stage::Done, options, changes, measured: 0 };
+        let len = set.members.len();
+        let SearchScratch { probe, walk } = scratch;
+        let is_radial = options.radius.is_some() && options.count > options.ef;
+        let ef = if is_radial { options.ef } else { options.ef.max(options.count) }.min(len as usize);
+        if options.count == 0 || len == 0 {
+            return Ok(state);
+        }
+        state.stage = match options.way {
+            Way::Scan => {
+                let wanted = options.count.min(len as usize);
+                Stage::Scan(exact::begin(len, wanted, Precision::Exact, walk))
+            }
+            Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
+                // A few more than wanted, because some may be removed meanwhile.
+                let wanted = options.count.saturating_add(SPARE_HITS);
+                let wanted = state.n_rescored(set, wanted).min(len as usize);
+                Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
+            }
+            Way::Graph => match set.index.descend(probe, 0, walk) {
+                None => Stage::Done,
+                Some(_) => Stage::Enter { ef, reach: options.radius.filter(|_| is_radial) },
+            },
+        };
+        Ok(state)
+    }
+
+    pub(crate) fn step<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        budget: usize,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Progress {
+        guard.assert_guards(&set.domain);
+        let SearchScratch { probe, walk } = scratch;
+        let index = &set.index;
+        let mut left = budget;
+        loop {
+            match &mut self.stage {
+                Stage::Scan(scan) => {
+                    if exact::step(scan, index, &set.members, probe, admission, &mut left, walk)
+                        == Progress::Unfinished
+                    {
+                        break;
+                    }
+                    let is_exact = scan.precision == Precision::Exact;
+                    index.finish_layer(walk);
+                    self.stage = if is_exact { Stage::Done } else { Stage::Rescore { at: 0 } };
+                }
+                Stage::Enter { ef, reach } => {
+                    match reach {
+                        Some(reach) => {
+                            let reach = index.widened(*reach);
+                            index.begin_wide(*ef, reach, admission, walk);
+                        }
+                        None if A::SELECTIVE => index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk),
+                        None => index.begin_layer(*ef, self.options.count.max(MAX_TIES), 0, walk),
+                    }
+                    self.stage = Stage::Level0;
+                }
+                Stage::Level0 => {
+                    let allowed = self.options.max_measured.saturating_sub(self.measured);
+                    let slice = left.min(allowed);
+                    let mut rest = slice;
+                    let progress = index.walk_layer(probe, admission, &mut rest, walk);
+                    let spent = slice - rest;
+                    left -= spent;
+                    self.measured += spent;
+                    if progress == Progress::Unfinished && self.measured < self.options.max_measured {
+                        break;
+                    }
+                    index.finish_layer(walk);
+                    self.stage = Stage::Rescore { at: 0 };
+                }
+                Stage::Rescore { at } => {
+                    if !index.is_coded() {
+                        self.stage = Stage::Done;
+                        continue;
+                    }
+                    if *at == 0 {
+                        let kept = match self.options.radius {
+                            Some(_) => usize::MAX,
+                            None => self.n_rescored(set, self.options.count),
+                        };
+                        walk.found.truncate(kept);
+                    }
+                    let Stage::Rescore { at } = &mut self.stage else { break };
+                    let upto = walk.found.len().min(at.saturating_add(left));
+                    index.rescore(probe, &mut walk.found[*at..upto]);
+                    left -= upto - *at;
+                    *at = upto;
+                    if upto < walk.found.len() {
+                        break;
+                    }
+                    walk.found.sort_unstable();
+                    self.stage = Stage::Done;
+                }
+                Stage::Done => return Progress::Done,
+            }
+        }
+        Progress::Unfinished
+    }
+
+    /// Candidates to be measured exactly, for `count` hits.
+    fn n_rescored(&self, set: &VectorSet, count: usize) -> usize {
+        count.saturating_mul(set.index.rescored_per_hit())
+    }
+
+    pub(crate) fn hits<'a>(
+        &mut self,
+        set: &'a VectorSet,
+        scratch: &'a mut SearchScratch,
+        guard: &'a Guard,
+    ) -> Hits<'a> {
+        assert!(matches!(self.stage, Stage::Done), "the search is not done");
+        let found = &mut scratch.walk.found;
+        let radius = self.options.radius.unwrap_or(f32::INFINITY);
+        found.retain(|found| found.distance <= radius && !set.index.graph.node(found.id).is_dead());
+        if self.changes % 2 == 1 || set.changes.load(Ordering::Acquire) != self.changes {
+            // An element replaced (or removed and added again) during the search may have been met as both.
+            let mut seen = HashSet::new();
+            found.retain(|candidate| seen.insert(set.name(candidate.id, guard)));
+        }
+        found.truncate(self.options.count);
+        Hits::new(set, found, guard)
+    }
+}
+
+/// The score of a distance: the larger, the more similar. 1 - d/2 under the cosine (Redis's), 1 / (1 + d)
+/// under the squared Euclidean distance, the inner product itself under that.
+pub(crate) fn score(metric: Metric, distance: f32) -> f64 {
+    match metric {
+        Metric::Cosine => 1.0 - f64::from(distance) / 2.0,
+        Metric::L2 => 1.0 / (1.0 + f64::from(distance)),
+        Metric::Ip => -f64::from(distance),
+    }
+}
