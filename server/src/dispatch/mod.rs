@@ -1126,17 +1126,9 @@ impl Node {
             let has_writes_there = client.write_mask & (1 << item.shard.0) != 0;
             if !has_writes_there
                 && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
+                && let Some(publication) = handle.publication()
+                && self.read_published(client, &handle, publication, args, handler)
             {
-                let start_len = client.held.len();
-                let is_direct = client.pending.is_empty();
-                let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
-                let out = if is_direct { &mut client.out } else { &mut client.held };
-                self.any_into(Ok(Some(&handle)), handler, caller, proto, out, args);
-                if !is_direct {
-                    client
-                        .pending
-                        .push_back(Slot::Ready { start: start_len, len: client.held.len() - start_len });
-                }
                 return Step::Done;
             }
         }
@@ -1150,6 +1142,32 @@ impl Node {
                 client.pending.push_back(Slot::Ready { start, len: client.held.len() - start });
             }
         })
+    }
+
+    /// Runs an `Any` handler here, on a set of another worker. False, and nothing done, if a transaction has written the set meanwhile:
+    /// what was read may be a half of it.
+    fn read_published(
+        &mut self,
+        client: &mut Client,
+        handle: &crate::vector::VectorHandle,
+        publication: u64,
+        args: Args<'_>,
+        handler: AnyHandler,
+    ) -> bool {
+        let start = client.held.len();
+        let is_direct = client.pending.is_empty();
+        let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
+        let out = if is_direct { &mut client.out } else { &mut client.held };
+        let out_start = out.len();
+        self.any_into(Ok(Some(handle)), handler, caller, proto, out, args);
+        if !handle.still_stands(publication) {
+            out.truncate(out_start);
+            return false;
+        }
+        if !is_direct {
+            client.pending.push_back(Slot::Ready { start, len: client.held.len() - start });
+        }
+        true
     }
 
     /// Runs an `Any` handler at the owner: the set is looked up in the keyspace.

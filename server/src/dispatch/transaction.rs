@@ -9,13 +9,14 @@ use super::loans::LendPlan;
 use super::{Admit, Node, Step};
 use crate::args::Args;
 use crate::client::{Client, Closing, Multi, Parked, Queued, ReplyMode};
-use crate::command::{Caller, Flow, Handler, Merge};
+use crate::command::{Caller, Flags, Flow, Handler, Merge};
 use crate::commands::{KeyShape, Row, TABLE};
 use crate::error::CommandError;
 use crate::keyspace::Key;
 use crate::lend::holds::Who;
 use crate::message::{HoldMode, ReplyTo};
 use crate::shard::{DbIndex, Shard, ShardId};
+use crate::vector;
 
 impl Node {
     pub(super) fn run_flow(
@@ -314,9 +315,23 @@ impl Node {
         out: &mut Vec<u8>,
     ) {
         Reply::new(out, client.proto).array(multi.queue.len());
-        for queued in &multi.queue {
-            self.run_queued(client, queued, shards, out);
+        let writes_vectors =
+            |queued: &&Queued| queued.command.is_write() && queued.command.flags.has(Flags::MODULE);
+        if self.n_shards() == 1 || !multi.queue.iter().any(|queued| writes_vectors(&queued)) {
+            multi.queue.iter().for_each(|queued| self.run_queued(client, queued, shards, out));
+            return;
         }
+        // Other workers search these sets without asking: not until they are all written.
+        vector::withhold(|| {
+            for queued in multi.queue.iter().filter(writes_vectors) {
+                for bytes in Self::keys_of(TABLE.row(queued.row), queued.args()) {
+                    let key = Key { bytes, hash: self.server.hash_key(bytes) };
+                    vector::withdraw_for_transaction(&self.shard, key);
+                    shards.iter().for_each(|(_, shard)| vector::withdraw_for_transaction(shard, key));
+                }
+            }
+            multi.queue.iter().for_each(|queued| self.run_queued(client, queued, shards, out));
+        });
     }
 
     /// One queued command: `others` are the other shards if the whole of them is here.
