@@ -125,6 +125,8 @@ pub struct Client {
     pub proto: Proto,
     pub is_authenticated: bool,
     pub reply_mode: ReplyMode,
+    /// The request that has just run has seen to that itself (EXEC).
+    pub is_reply_settled: bool,
     pub closing: Closing,
     pub is_no_evict: bool,
     pub is_no_touch: bool,
@@ -201,6 +203,7 @@ impl Client {
             proto: Proto::Resp2,
             is_authenticated: true,
             reply_mode: ReplyMode::On,
+            is_reply_settled: false,
             closing: Closing::No,
             is_no_evict: false,
             is_no_touch: false,

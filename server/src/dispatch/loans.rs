@@ -640,7 +640,7 @@ impl Node {
         }
         if let Some(multi) = lend.multi.take() {
             if lend.is_touched {
-                Reply::new(out, lend.proto).null_array();
+                Self::answer_touched(client, &multi, lend.proto, out);
             } else {
                 self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
@@ -698,7 +698,7 @@ impl Node {
     ) {
         if let Some(multi) = lend.multi.take() {
             match lend.is_touched {
-                true => Reply::new(out, lend.proto).null_array(),
+                true => Self::answer_touched(client, &multi, lend.proto, out),
                 false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
             }
             return;

@@ -654,7 +654,8 @@ impl Node {
         if step == Step::Done {
             client.n_commands += 1;
             self.stats.end(row.id, started);
-            if client.reply_mode != ReplyMode::On {
+            let is_settled = std::mem::take(&mut client.is_reply_settled);
+            if client.reply_mode != ReplyMode::On && !is_settled {
                 self.mute(client);
             }
         }
