@@ -10,16 +10,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The nearest of `candidates`, from `directory` if they are there.
-pub fn nearest(directory: &Path, space: &Space, candidates: &[u32], count: usize) -> io::Result<Truth> {
+pub fn nearest(directory: &Path, space: &Space, candidates: &[u32], count: usize) -> Truth {
     let path = directory.join(format!("{:016x}.bin", key(space, candidates, count)));
     let n_to_find = count.min(candidates.len());
     if let Some(truth) = std::fs::read(&path).ok().and_then(|bytes| parse(&bytes, space, n_to_find)) {
-        return Ok(truth);
+        return truth;
     }
     let truth = space.nearest(candidates, count);
-    write(&path, space.n_queries(), &truth)
-        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-    Ok(truth)
+    if let Err(error) = write(&path, space.n_queries(), &truth) {
+        eprintln!("note: exact neighbours are not kept: {}: {error}", path.display());
+    }
+    truth
 }
 
 /// Written aside and renamed: a reader never sees half a file.
@@ -96,7 +97,7 @@ mod tests {
         let rows = Rows::new(1, (0..20).map(|i| i as f32).collect());
         let space = Space::new(Metric::L2, &rows, &rows.first(3)).expect("same dimensions");
         let all: Vec<u32> = (0..20).collect();
-        let first = nearest(&directory, &space, &all, 4).expect("writable");
+        let first = nearest(&directory, &space, &all, 4);
         assert_eq!(first, space.nearest(&all, 4));
         let files = || -> Vec<PathBuf> {
             std::fs::read_dir(&directory).expect("made").map(|f| f.expect("readable").path()).collect()
@@ -106,16 +107,16 @@ mod tests {
         let mut bytes = std::fs::read(&path).expect("readable");
         bytes[8] = 7;
         std::fs::write(&path, &bytes).expect("writable");
-        assert_eq!(nearest(&directory, &space, &all, 4).expect("readable").ids[0], 7);
+        assert_eq!(nearest(&directory, &space, &all, 4).ids[0], 7);
         for damaged in [&bytes[..bytes.len() - 1], &bytes[..8], &[]] {
             std::fs::write(&path, damaged).expect("writable");
-            assert_eq!(nearest(&directory, &space, &all, 4).expect("made anew"), first);
+            assert_eq!(nearest(&directory, &space, &all, 4), first);
         }
         bytes[8..12].copy_from_slice(&20u32.to_le_bytes());
         std::fs::write(&path, &bytes).expect("writable");
-        assert_eq!(nearest(&directory, &space, &all, 4).expect("made anew"), first);
-        nearest(&directory, &space, &all[1..], 4).expect("writable");
-        nearest(&directory, &space, &all, 5).expect("writable");
+        assert_eq!(nearest(&directory, &space, &all, 4), first);
+        nearest(&directory, &space, &all[1..], 4);
+        nearest(&directory, &space, &all, 5);
         assert_eq!(files().len(), 3);
         std::fs::remove_dir_all(&directory).expect("removable");
     }

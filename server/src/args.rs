@@ -109,6 +109,15 @@ impl<'a> Args<'a> {
         Args::new(self.text, &self.ranges[index..])
     }
 
+    /// The text from the first argument's start to the last one's end, with what stands between.
+    pub fn span(&self) -> &'a [u8] {
+        match self.ranges {
+            [first, .., last] => &self.text[first.start as usize..last.end as usize],
+            [only] => &self.text[only.start as usize..only.end as usize],
+            [] => &[],
+        }
+    }
+
     pub fn ranges(&self) -> &'a [ArgRange] {
         self.ranges
     }

@@ -35,7 +35,7 @@ pub use table::{Arity, Directive, Mutability, Secrecy, Visibility};
 pub use value::{
     AclPubsubDefault, AppendFsync, ClusterEndpointType, Fault, Kind, LogLevel, MaxmemoryPolicy,
     MemoryOrPercent, OomScoreAdj, PipelineOrder, PropagationErrorBehavior, ProtectedAction, ReplDisklessLoad,
-    SanitizeDumpPayload, Source, Supervised, SyslogFacility, TlsAuthClients,
+    SanitizeDumpPayload, Source, Supervised, SyslogFacility, TlsAuthClients, VsetCodeBits,
 };
 
 use std::path::PathBuf;

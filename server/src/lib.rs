@@ -27,6 +27,8 @@ pub mod mesh;
 pub mod message;
 pub mod output;
 pub mod process;
+pub mod projection;
+pub mod rdb;
 pub mod server;
 pub mod shard;
 pub mod slot;

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
+use crate::args::Args;
 use crate::client::ClientId;
 use crate::keyspace::Entry;
 use crate::shard::{DbIndex, Shard};
@@ -93,7 +94,6 @@ pub struct RequestHead {
     /// Hash of the first key, if `hashed_at` is not 0.
     pub hashed_at: u16,
     pub hash: u64,
-    pub argc: u32,
 }
 
 /// A message as read from a batch.
@@ -101,14 +101,14 @@ pub struct RequestHead {
 pub enum Message<'a> {
     Request {
         head: RequestHead,
-        lengths: &'a [u8],
-        text_at: usize,
-        text_len: usize,
+        /// Ranges of the text, as `read_ranges` takes them.
+        ranges: &'a [u8],
+        text: &'a [u8],
     },
-    /// A request whose buffer is the batch's next bulk; `bounds` are the arguments' places in it.
+    /// A request whose text is the batch's next bulk.
     SharedRequest {
         head: RequestHead,
-        bounds: &'a [u8],
+        ranges: &'a [u8],
     },
     /// `places` are those of the batch's next bulks in the reply, none for most.
     Reply {
@@ -239,25 +239,38 @@ impl<'a> Iterator for Changes<'a> {
 }
 
 impl Batch {
-    /// Appends a request. `args` come in order with the name first.
+    /// Appends a request. Its arguments are copied as they stand, with what lies between them, unless that is more than themselves
+    /// (the half of a command): one copy instead of one for each.
     #[inline]
-    pub fn push_request<'a>(&mut self, head: &RequestHead, args: impl Iterator<Item = &'a [u8]> + Clone) {
+    pub fn push_request(&mut self, head: &RequestHead, args: Args<'_>) {
+        let (span, is_dense) = span_of(args);
+        let text_len = if is_dense { span.len() } else { args.ranges().iter().map(len_of).sum() };
+        let fixed = request_head(kind::REQUEST, head, args.len(), text_len);
         let out = &mut self.bytes;
-        out.push(kind::REQUEST);
-        put_head(out, head);
-        for arg in args.clone() {
-            out.extend_from_slice(&(arg.len() as u32).to_le_bytes());
+        out.reserve(REQUEST_HEAD + args.len() * RANGE + text_len);
+        out.extend_from_slice(&fixed);
+        let base = args.ranges().first().map_or(0, |first| first.start);
+        let mut start = 0;
+        for range in args.ranges() {
+            if is_dense {
+                start = range.start - base;
+            }
+            let end = start + (range.end - range.start);
+            out.extend_from_slice(&(u64::from(start) | u64::from(end) << 32).to_le_bytes());
+            start = end;
         }
-        for arg in args {
-            out.extend_from_slice(arg);
+        if is_dense {
+            out.extend_from_slice(span);
+        } else {
+            args.iter().for_each(|arg| out.extend_from_slice(arg));
         }
         self.n_messages += 1;
     }
 
     /// Appends a request that stands in a shared buffer.
     pub fn push_shared_request(&mut self, head: &RequestHead, source: Bytes, ranges: &[ArgRange]) {
-        self.bytes.push(kind::SHARED_REQUEST);
-        put_head(&mut self.bytes, head);
+        let fixed = request_head(kind::SHARED_REQUEST, head, ranges.len(), 0);
+        self.bytes.extend_from_slice(&fixed);
         for range in ranges {
             self.bytes.extend_from_slice(&range.start.to_le_bytes());
             self.bytes.extend_from_slice(&range.end.to_le_bytes());
@@ -271,20 +284,23 @@ impl Batch {
     pub fn begin_reply(&mut self, to: ReplyTo) -> usize {
         match to {
             ReplyTo::Slot { client, sequence } => {
-                self.bytes.push(kind::REPLY);
-                self.bytes.extend_from_slice(&client.0.to_le_bytes());
-                self.bytes.extend_from_slice(&sequence.to_le_bytes());
+                let mut fixed = [0u8; REPLY_HEAD];
+                fixed[0] = kind::REPLY;
+                fixed[1..9].copy_from_slice(&client.0.to_le_bytes());
+                fixed[9..13].copy_from_slice(&sequence.to_le_bytes());
+                self.bytes.extend_from_slice(&fixed);
             }
             ReplyTo::Gather { id } => {
                 self.bytes.push(kind::PART);
                 self.bytes.extend_from_slice(&id.to_le_bytes());
+                self.bytes.extend_from_slice(&[0; 4]);
             }
             ReplyTo::Lend { id } => {
                 self.bytes.push(kind::HALF);
                 self.bytes.extend_from_slice(&id.0.to_le_bytes());
+                self.bytes.extend_from_slice(&[0; 4]);
             }
         }
-        self.bytes.extend_from_slice(&[0; 4]);
         self.n_messages += 1;
         self.bytes.len()
     }
@@ -298,7 +314,7 @@ impl Batch {
     /// Ends a reply to a client's slot in which strings are left out: (place, bytes), the places counted from the reply's start.
     pub fn end_shared_reply(&mut self, mark: usize, bulks: impl Iterator<Item = (usize, Bytes)>) {
         self.end_reply(mark);
-        self.bytes[mark - SLOT_REPLY_HEAD] = kind::SHARED_REPLY;
+        self.bytes[mark - REPLY_HEAD] = kind::SHARED_REPLY;
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         let n_before = self.bulks.len();
@@ -313,7 +329,7 @@ impl Batch {
     /// Takes a begun reply back: it will come later.
     pub fn cancel_reply(&mut self, mark: usize, to: ReplyTo) {
         let head = match to {
-            ReplyTo::Slot { .. } => SLOT_REPLY_HEAD,
+            ReplyTo::Slot { .. } => REPLY_HEAD,
             ReplyTo::Gather { .. } => 1 + 4 + 4,
             ReplyTo::Lend { .. } => 1 + 8 + 4,
         };
@@ -398,12 +414,13 @@ impl Batch {
     }
 }
 
-const REQUEST_HEAD: usize = 31;
-/// Kind, client, sequence, length.
-const SLOT_REPLY_HEAD: usize = 1 + 8 + 4 + 4;
+const REQUEST_HEAD: usize = 36;
+const REPLY_HEAD: usize = 17;
+/// A range of the text: two `u32`.
+const RANGE: usize = 8;
 
 #[inline(always)]
-fn put_head(out: &mut Vec<u8>, head: &RequestHead) {
+fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [u8; REQUEST_HEAD] {
     let (is_gather, sequence) = match head.reply_to {
         ReplyTo::Slot { sequence, .. } => (0u8, sequence),
         ReplyTo::Gather { id } => (2, id),
@@ -415,16 +432,41 @@ fn put_head(out: &mut Vec<u8>, head: &RequestHead) {
         ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
     };
     let mut fixed = [0u8; REQUEST_HEAD];
-    fixed[0] = u8::from(head.proto == Proto::Resp3) | is_gather;
-    fixed[1..3].copy_from_slice(&head.db.0.to_le_bytes());
-    fixed[3..5].copy_from_slice(&head.command.to_le_bytes());
-    fixed[5..7].copy_from_slice(&head.hashed_at.to_le_bytes());
-    fixed[7..15].copy_from_slice(&hash.to_le_bytes());
-    fixed[15..23].copy_from_slice(&head.client.0.to_le_bytes());
-    fixed[23..27].copy_from_slice(&sequence.to_le_bytes());
-    fixed[27..31].copy_from_slice(&head.argc.to_le_bytes());
-    out.extend_from_slice(&fixed);
+    fixed[0] = kind;
+    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather;
+    fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
+    fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
+    fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());
+    fixed[8..16].copy_from_slice(&hash.to_le_bytes());
+    fixed[16..24].copy_from_slice(&head.client.0.to_le_bytes());
+    fixed[24..28].copy_from_slice(&sequence.to_le_bytes());
+    fixed[28..32].copy_from_slice(&(argc as u32).to_le_bytes());
+    fixed[32..36].copy_from_slice(&(text_len as u32).to_le_bytes());
+    fixed
 }
+
+fn len_of(range: &ArgRange) -> usize {
+    (range.end - range.start) as usize
+}
+
+/// The bytes from the first argument to the last, and whether it is worth copying them in one piece.
+#[inline]
+fn span_of(args: Args<'_>) -> (&[u8], bool) {
+    let [first, .., last] = args.ranges() else { return (&[], false) };
+    if last.end < first.start {
+        return (&[], false);
+    }
+    let span = (last.end - first.start) as usize;
+    // Between two arguments of a request stand a line end and a short header.
+    let is_dense = match args.len() {
+        2 | 3 => true,
+        n => span <= args.ranges().iter().map(len_of).sum::<usize>() + n * MAX_BETWEEN,
+    };
+    (args.span(), is_dense)
+}
+
+/// CR LF, `$`, a length below a million, CR LF.
+const MAX_BETWEEN: usize = 11;
 
 fn put_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -497,24 +539,27 @@ impl<'a> Reader<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    #[inline(always)]
-    fn head(&mut self) -> RequestHead {
-        let fixed: [u8; REQUEST_HEAD] = self.array();
-        let mut f = Reader { bytes: &fixed, at: 1 };
-        let db = DbIndex(f.u16());
-        let command = f.u16();
-        let hashed_at = f.u16();
-        let hash = f.u64();
-        let client = ClientId(f.u64());
-        let sequence = f.u32();
-        let argc = f.u32();
-        let proto = if fixed[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
-        let reply_to = match fixed[0] & 6 {
-            0 => ReplyTo::Slot { client, sequence },
-            2 => ReplyTo::Gather { id: sequence },
-            _ => ReplyTo::Lend { id: LendId(hash) },
-        };
-        RequestHead { reply_to, client, db, proto, command, hashed_at, hash, argc }
+    /// Passes over the next message; for a request whose key has been hashed, its database and that hash. `None` at the end, and at
+    /// a message that is neither request nor reply: those are few.
+    #[inline]
+    pub fn skip_ahead(&mut self) -> Option<Option<(DbIndex, u64)>> {
+        let rest = &self.bytes[self.at..];
+        let word = |at: usize| rest[at..at + 4].first_chunk().map_or(0, |c| u32::from_le_bytes(*c)) as usize;
+        match *rest.first()? {
+            kind::REQUEST => {
+                let (argc, text_len) = (word(28), word(32));
+                let hash = word(8) as u64 | (word(12) as u64) << 32;
+                let db = DbIndex(u16::from_le_bytes([rest[2], rest[3]]));
+                let is_hashed = rest[6] | rest[7] != 0;
+                self.at += REQUEST_HEAD + argc * RANGE + text_len;
+                Some(is_hashed.then_some((db, hash)))
+            }
+            kind::REPLY => {
+                self.at += REPLY_HEAD + word(13);
+                Some(None)
+            }
+            _ => None,
+        }
     }
 
     /// The next message, `None` at the end.
@@ -524,20 +569,25 @@ impl<'a> Reader<'a> {
             return None;
         }
         Some(match self.u8() {
-            kind::REQUEST => {
-                let head = self.head();
-                let lengths = self.take(head.argc as usize * 4);
-                let text_at = self.at;
-                let text_len = lengths
-                    .chunks_exact(4)
-                    .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]) as usize)
-                    .sum();
-                self.at += text_len;
-                Message::Request { head, lengths, text_at, text_len }
-            }
-            kind::SHARED_REQUEST => {
-                let head = self.head();
-                Message::SharedRequest { head, bounds: self.take(head.argc as usize * 8) }
+            kind @ (kind::REQUEST | kind::SHARED_REQUEST) => {
+                let f: [u8; REQUEST_HEAD - 1] = self.array();
+                let word = |at: usize| u32::from_le_bytes([f[at], f[at + 1], f[at + 2], f[at + 3]]);
+                let short = |at: usize| u16::from_le_bytes([f[at], f[at + 1]]);
+                let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+                let (hash, client, sequence, argc) = (long(7), ClientId(long(15)), word(23), word(27));
+                let proto = if f[0] & 1 == 1 { Proto::Resp3 } else { Proto::Resp2 };
+                let reply_to = match f[0] & 6 {
+                    0 => ReplyTo::Slot { client, sequence },
+                    2 => ReplyTo::Gather { id: sequence },
+                    _ => ReplyTo::Lend { id: LendId(hash) },
+                };
+                let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
+                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash };
+                let ranges = self.take(argc as usize * RANGE);
+                match kind {
+                    kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },
+                    _ => Message::SharedRequest { head, ranges },
+                }
             }
             kind::REPLY => {
                 let client = ClientId(self.u64());
@@ -602,23 +652,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Turns a request's lengths into ranges of the batch's bytes.
+/// The ranges of a request's arguments in its text.
 #[inline]
-pub fn read_ranges(lengths: &[u8], text_at: usize, ranges: &mut Vec<ArgRange>) {
+pub fn read_ranges(packed: &[u8], ranges: &mut Vec<ArgRange>) {
     ranges.clear();
-    let mut start = text_at as u32;
-    for c in lengths.chunks_exact(4) {
-        let end = start + u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
-        ranges.push(ArgRange { start, end });
-        start = end;
-    }
-}
-
-/// The ranges of a shared request.
-pub fn read_bounds(bounds: &[u8], ranges: &mut Vec<ArgRange>) {
-    let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    ranges.clear();
-    ranges.extend(bounds.chunks_exact(8).map(|c| ArgRange { start: number(c), end: number(&c[4..]) }));
+    ranges.extend(packed.chunks_exact(RANGE).map(|c| ArgRange {
+        start: u32::from_le_bytes([c[0], c[1], c[2], c[3]]),
+        end: u32::from_le_bytes([c[4], c[5], c[6], c[7]]),
+    }));
 }
 
 #[cfg(test)]
@@ -637,9 +678,13 @@ mod tests {
             command: 12,
             hashed_at: 1,
             hash: 0xdead_beef,
-            argc: 3,
         };
-        batch.push_request(&head, [&b"set"[..], b"k", b"value"].into_iter());
+        let text = b"*3\r\n$3\r\nset\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
+        let at = |start, end| ArgRange { start, end };
+        batch.push_request(&head, Args::new(text, &[at(8, 11), at(17, 18), at(24, 29)]));
+        // Far apart: only the arguments themselves are copied.
+        let far = [&b"mset"[..], &[b'.'; 100], b"key", &[b'.'; 100], b"v"].concat();
+        batch.push_request(&head, Args::new(&far, &[at(0, 4), at(104, 107), at(104, 107), at(207, 208)]));
         let mark = batch.begin_reply(ReplyTo::Gather { id: 5 });
         batch.bytes.extend_from_slice(b"+OK\r\n");
         batch.end_reply(mark);
@@ -659,13 +704,20 @@ mod tests {
         );
 
         let mut reader = Reader::new(&batch.bytes);
-        let Some(Message::Request { head: got, lengths, text_at, .. }) = reader.next_message() else {
+        let mut ahead = Reader::new(&batch.bytes);
+        assert_eq!(ahead.skip_ahead(), Some(Some((head.db, head.hash))));
+        let Some(Message::Request { head: got, ranges: packed, text }) = reader.next_message() else {
             panic!()
         };
-        assert_eq!((got.db, got.hash, got.argc, got.reply_to), (head.db, head.hash, 3, head.reply_to));
+        assert_eq!(ahead.at, reader.at);
+        assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
         let mut ranges = Vec::new();
-        read_ranges(lengths, text_at, &mut ranges);
-        assert_eq!(&batch.bytes[ranges[2].start as usize..ranges[2].end as usize], b"value");
+        read_ranges(packed, &mut ranges);
+        assert_eq!(Args::new(text, &ranges).iter().collect::<Vec<_>>(), [&b"set"[..], b"k", b"value"]);
+        let Some(Message::Request { ranges: packed, text, .. }) = reader.next_message() else { panic!() };
+        read_ranges(packed, &mut ranges);
+        assert_eq!(text, b"msetkeykeyv");
+        assert_eq!(Args::new(text, &ranges).iter().collect::<Vec<_>>(), [&b"mset"[..], b"key", b"key", b"v"]);
         let Some(Message::Part { gather: 5, reply: b"+OK\r\n" }) = reader.next_message() else { panic!() };
         let Some(Message::Ask { mode, round, has_watches, n_keys, keys, .. }) = reader.next_message() else {
             panic!()

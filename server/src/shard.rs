@@ -169,6 +169,9 @@ impl Shard {
     /// Marks the clients that watch `key`.
     pub fn touch_watchers(&mut self, db: DbIndex, key: &[u8], is_expiry: bool) {
         self.stamp(key);
+        if self.watches.is_empty() {
+            return;
+        }
         let Some(watches) = self.watches.get(&(db, Box::from(key))) else { return };
         for watch in watches {
             if !(is_expiry && watch.was_expired) {
@@ -286,8 +289,9 @@ impl Shard {
 
     /// The changes since `begin_guests`.
     pub fn end_guests(&mut self) -> Vec<(DbIndex, Box<[u8]>)> {
+        let changes = self.guest_changes.take().unwrap_or_default();
         self.is_observed = self.has_observers();
-        self.guest_changes.take().unwrap_or_default()
+        changes
     }
 
     /// Exchanges two databases (SWAPDB).
@@ -350,4 +354,27 @@ fn splitmix64(state: &mut u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a lend or a watching read has switched on is off again when it has ended: every later write would pay for it.
+    #[test]
+    fn nothing_is_observed_when_lends_and_reads_have_ended() {
+        let mut shard = Shard::new(ShardId(0), 1, HashSeed::from_u64(7), 7);
+        shard.begin_guests();
+        shard.changed(DbIndex(0), b"k", EventClass::String, "set");
+        assert_eq!(shard.end_guests().len(), 1);
+        assert!(!shard.is_observed);
+        let clock = shard.begin_write_watch();
+        shard.begin_guests();
+        shard.end_guests();
+        assert!(shard.is_observed, "the read still watches");
+        shard.changed(DbIndex(0), b"k", EventClass::String, "set");
+        assert!(!shard.is_unwritten_since(clock, &[shard.hash_seed.hash_key(b"k")]));
+        shard.end_write_watches();
+        assert!(!shard.is_observed);
+    }
 }

@@ -52,11 +52,28 @@ fn crc16_bytewise(mut crc: u16, bytes: &[u8]) -> u16 {
 
 /// The part of `key` that decides its slot: between the first `{` and the next `}`, if that is not empty.
 pub fn tag_of(key: &[u8]) -> &[u8] {
-    // Keys are short: a plain loop beats a call.
-    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
+    // Keys are short: eight bytes a step beat a call.
+    if !may_have_brace(key) {
+        return key;
+    }
+    let Some(open) = memchr::memchr(b'{', key) else { return key };
     match memchr::memchr(b'}', &key[open + 1..]) {
         Some(len) if len > 0 => &key[open + 1..open + 1 + len],
         _ => key,
+    }
+}
+
+/// Whether there may be a `{`; false is certain.
+#[inline]
+fn may_have_brace(key: &[u8]) -> bool {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let has_brace = |bytes: [u8; 8]| {
+        let x = u64::from_le_bytes(bytes) ^ (ONES * b'{' as u64);
+        x.wrapping_sub(ONES) & !x & (ONES << 7) != 0
+    };
+    match (key.first_chunk(), key.last_chunk()) {
+        (Some(first), Some(last)) if key.len() <= 16 => has_brace(*first) || has_brace(*last),
+        _ => key.contains(&b'{'),
     }
 }
 

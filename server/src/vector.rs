@@ -21,10 +21,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use dashmap::DashMap;
 use skerry_vectorset::epoch::{Domain, Guard, Participant};
-use skerry_vectorset::{Params, Remains, SearchScratch, VectorSet, Writer};
+use skerry_vectorset::{CodeWidth, Layer0, Params, Remains, SearchScratch, VectorSet, Writer};
 
+use crate::config::{Config, VsetCodeBits};
 use crate::error::CommandError;
 use crate::keyspace::{Key, Lookup, View};
+use crate::projection::Projection;
 use crate::shard::{DbIndex, EventClass, Shard};
 
 /// Threads that may read vector sets in one process.
@@ -33,6 +35,8 @@ const MAX_READERS: usize = 256;
 /// What every core needs to read a set.
 pub struct VectorHandle {
     pub set: Arc<VectorSet>,
+    /// What REDUCE made of the set: clients' vectors go through it before they are stored or searched for.
+    pub projection: Option<Projection>,
     /// The number of the publication that stands; `WITHDRAWN` if there is none.
     publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
@@ -68,10 +72,11 @@ enum State {
 }
 
 impl VectorValue {
-    pub fn new(params: Params) -> Self {
+    pub fn new(params: Params, projection: Option<Projection>) -> Self {
         let (set, writer) = VectorSet::create(params, domain().clone());
         let handle = VectorHandle {
             set,
+            projection,
             publication: AtomicU64::new(WITHDRAWN),
             deadline_ms: AtomicI64::new(i64::MAX),
         };
@@ -105,8 +110,21 @@ impl VectorValue {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.handle.set.memory_bytes()
+        self.handle.set.memory_bytes() + self.handle.projection.as_ref().map_or(0, Projection::memory_bytes)
     }
+}
+
+/// What the configuration says of new sets.
+pub fn new_params(config: &Config, dim: u32, m: u32, seed: u64) -> Params {
+    let layer0 = if config.vset_layer0_degree == 1 { Layer0::OneM } else { Layer0::TwoM };
+    let codes = match config.vset_code_bits {
+        VsetCodeBits::Auto => CodeWidth::Auto,
+        VsetCodeBits::Off => CodeWidth::Off,
+        VsetCodeBits::Two => CodeWidth::Bits2,
+        VsetCodeBits::Four => CodeWidth::Bits4,
+        VsetCodeBits::Eight => CodeWidth::Bits8,
+    };
+    Params { layer0, codes, ..Params::new(dim, m, seed) }
 }
 
 /// Published sets by database and key.

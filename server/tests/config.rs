@@ -19,7 +19,7 @@ const OTHER_DEFAULTS: &[(&str, &str, &str)] = &[
 ];
 
 /// Skerry's own directives.
-const OWN: [&str; 3] = ["threads", "pipeline-order", "turn-trace"];
+const OWN: [&str; 5] = ["threads", "pipeline-order", "turn-trace", "vset-layer0-degree", "vset-code-bits"];
 
 /// 2^64-1 wraps to -1 in Redis, which it then takes for 1%; to Skerry it is out of range.
 const WRAPPED: [&[u8]; 2] = [b"maxmemory-clients", b"18446744073709551615"];
@@ -437,7 +437,7 @@ fn names_are_in_one_form() {
         for name in [Some(row.name), row.alias].into_iter().flatten() {
             assert!(names.insert(name), "{name} twice");
             assert!(
-                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b'_'),
+                name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_')),
                 "{name}"
             );
         }

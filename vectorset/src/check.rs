@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use crate::epoch::Guard;
-use crate::graph::{EMPTY, NodeId};
+use crate::graph::NodeId;
+use crate::links::EMPTY;
 use crate::set::VectorSet;
 
 /// What a check found out about a sound set.

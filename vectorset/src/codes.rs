@@ -88,6 +88,8 @@ pub(crate) struct CodeProbe {
     scale: f32,
     bias: f32,
     squared_length: f32,
+    /// From what inner products are taken to make a distance of them.
+    pub(crate) offset: f32,
     /// The rotated vector, and its code before it is packed.
     rotated: Vec<f32>,
 }
@@ -191,6 +193,23 @@ impl Codes {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
+    }
+
+    /// A copy of some records, side by side: that of `ids[k]` is the one of id `k`. Distances may be measured
+    /// with it, nothing else. Returns the bytes allocated, too. The caller's guard protects the ids.
+    pub(crate) fn gather(&self, ids: &[NodeId]) -> (Codes, usize) {
+        let stride = Codes::stride(self.form, self.dim, self.metric);
+        let copy = Codes { slab: Slab::new(Geometry::for_stride(stride), stride), rotation: None, ..*self };
+        let mut bytes = 0;
+        for (place, id) in ids.iter().enumerate() {
+            bytes += copy.slab.ensure(place as u32);
+            // SAFETY: the record of a published id is filled and does not change; the copy's was just made
+            // present, and nobody else knows the copy.
+            unsafe {
+                copy.slab.record(place as u32).copy_from_nonoverlapping(self.slab.record(id.0), stride)
+            };
+        }
+        (copy, bytes)
     }
 
     // ---- Probes.
@@ -324,22 +343,16 @@ impl Codes {
     // ---- Distances.
 
     #[inline(always)]
-    pub(crate) fn distance(&self, probe: &CodeProbe, metric: Metric, id: NodeId, kernels: &Kernels) -> f32 {
+    pub(crate) fn distance(&self, probe: &CodeProbe, id: NodeId, kernels: &Kernels) -> f32 {
         let product = self.kernel(kernels).one(probe.levels.as_slice(), self.bytes(id));
-        self.finish(probe, metric, id, product)
+        self.finish(probe, id, product)
     }
 
     #[inline(always)]
-    pub(crate) fn distance4(
-        &self,
-        probe: &CodeProbe,
-        metric: Metric,
-        ids: [NodeId; 4],
-        kernels: &Kernels,
-    ) -> [f32; 4] {
+    pub(crate) fn distance4(&self, probe: &CodeProbe, ids: [NodeId; 4], kernels: &Kernels) -> [f32; 4] {
         let rows = ids.map(|id| self.bytes(id));
         let products = self.kernel(kernels).four(probe.levels.as_slice(), rows);
-        std::array::from_fn(|i| self.finish(probe, metric, ids[i], products[i]))
+        std::array::from_fn(|i| self.finish(probe, ids[i], products[i]))
     }
 
     #[inline(always)]
@@ -353,16 +366,16 @@ impl Codes {
     }
 
     #[inline(always)]
-    fn finish(&self, probe: &CodeProbe, metric: Metric, id: NodeId, product: i32) -> f32 {
+    fn finish(&self, probe: &CodeProbe, id: NodeId, product: i32) -> f32 {
         if self.form == Form::Signs {
             return product as f32 * 2.0 / self.dim as f32;
         }
         let inner = (product as f32 - probe.bias) * (probe.scale * self.scale(id));
-        match metric {
+        match self.metric {
             Metric::Cosine if self.form == Form::Q8 => (1.0 - inner).clamp(0.0, 2.0),
             Metric::Cosine => 1.0 - inner,
             Metric::L2 => (probe.squared_length + self.squared_length(id) - 2.0 * inner).max(0.0),
-            Metric::Ip => -inner,
+            Metric::Ip => probe.offset - inner,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Epoch reclamation: memory that readers may still see is freed only after they have all moved on.
 //!
 //! ```text
-//!   reader:  slot := global epoch;  fence;  read pointers ... ;  slot := IDLE
+//!   reader:  pinned := global epoch;  fence;  read pointers ... ;  pinned := IDLE
+//!   suspended reading:  (pinned)  held := oldest of the holds;  pinned := IDLE;  ...  held := the next, or IDLE
 //!   writer:  unlink;  fence;  tag := global epoch;  limbo.push(tag, what)
-//!            later:   advance global;  fence;  free what has tag < min(slots that are not IDLE)
+//!            later:   advance global;  fence;  free what has tag < min(each slot's pinned, then its held)
 //! ```
 //!
 //! Why it holds: either the reader's announcement precedes the writer's scan in the single order of SeqCst
@@ -11,24 +12,53 @@
 //! what was unlinked. A reader that announces an epoch above the tag read it after the tag was taken, so its
 //! fence comes after the writer's too. Announcing an old epoch is only conservative.
 //!
+//! A reading that is cut into slices keeps a `Hold` between them: it has the epoch of its first slice. It is
+//! announced before the pin ends, and a scan looks at the pin first: who sees the pin gone sees the hold.
+//!
 //! One `Domain` serves a whole process. A worker registers one `Participant`; a pin is one load, one store
 //! and one fence, nothing is shared between readers, and an idle participant holds nothing back. Readers
 //! never free anything. It must never know what it reclaims. Source: Fraser, "Practical lock-freedom" (2004),
-//! reduced to one global counter.
+//! reduced to one global counter. `vectorset/loom` runs it under every interleaving.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, PoisonError, fence};
 
 const IDLE: u64 = 0;
 
-/// One participant's announcement, on cache lines of its own (two, because of the adjacent-line prefetcher).
+/// One participant's announcements, on cache lines of its own (two, because of the adjacent-line
+/// prefetcher).
 #[repr(align(128))]
 struct Slot {
     claimed: AtomicBool,
-    epoch: AtomicU64,
+    /// The epoch of the reading that goes on now.
+    pinned: AtomicU64,
+    /// The oldest epoch of the suspended readings.
+    held: AtomicU64,
+    /// How many suspended readings have which epoch.
+    holds: Mutex<BTreeMap<u64, u32>>,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            claimed: AtomicBool::new(false),
+            pinned: AtomicU64::new(IDLE),
+            held: AtomicU64::new(IDLE),
+            holds: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Changes the holds and announces the oldest.
+    fn change_holds(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>)) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut holds);
+        let oldest = holds.first_key_value().map_or(IDLE, |(&epoch, _)| epoch);
+        // Release, so that a scan that reads it also sees the end of what a dropped hold was kept for.
+        self.held.store(oldest, Ordering::Release);
+    }
 }
 
 /// The epochs of one process: a counter and a fixed number of announcements.
@@ -36,16 +66,18 @@ pub struct Domain {
     global: AtomicU64,
     next_set_uid: AtomicU64,
     slots: Box<[Slot]>,
+    /// Slots from here on were never claimed.
+    n_slots_used: AtomicUsize,
 }
 
 impl Domain {
     /// A domain in which at most `participants` threads read at a time.
     pub fn new(participants: usize) -> Arc<Domain> {
-        let slot = || Slot { claimed: AtomicBool::new(false), epoch: AtomicU64::new(IDLE) };
         Arc::new(Domain {
             global: AtomicU64::new(1),
             next_set_uid: AtomicU64::new(0),
-            slots: (0..participants).map(|_| slot()).collect(),
+            slots: (0..participants).map(|_| Slot::new()).collect(),
+            n_slots_used: AtomicUsize::new(0),
         })
     }
 
@@ -55,6 +87,8 @@ impl Domain {
             slot.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let slot = self.slots.iter().position(free)?;
+        // Part of every later announcement: it precedes their fences.
+        self.n_slots_used.fetch_max(slot + 1, Ordering::Relaxed);
         Some(Participant(Rc::new(Local { domain: self.clone(), slot, depth: Cell::new(0) })))
     }
 
@@ -63,9 +97,13 @@ impl Domain {
     }
 
     /// The oldest epoch that some reader has announced; `u64::MAX` when nobody reads.
-    fn oldest_pinned(&self) -> u64 {
+    fn oldest_announced(&self) -> u64 {
         fence(Ordering::SeqCst);
-        let announced = self.slots.iter().map(|slot| slot.epoch.load(Ordering::Acquire));
+        let n_used = self.n_slots_used.load(Ordering::Relaxed);
+        let announced = self.slots[..n_used].iter().flat_map(|slot| {
+            let pinned = slot.pinned.load(Ordering::Acquire);
+            [pinned, slot.held.load(Ordering::Acquire)]
+        });
         announced.filter(|&epoch| epoch != IDLE).min().unwrap_or(u64::MAX)
     }
 
@@ -96,7 +134,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.slot().epoch.store(IDLE, Ordering::Release);
+        self.slot().pinned.store(IDLE, Ordering::Release);
         self.slot().claimed.store(false, Ordering::Release);
     }
 }
@@ -112,7 +150,7 @@ impl Participant {
         if local.depth.get() == 0 {
             let epoch = local.domain.global.load(Ordering::Relaxed);
             // Release, so that a scan that reads this announcement also sees the end of the previous reading.
-            local.slot().epoch.store(epoch, Ordering::Release);
+            local.slot().pinned.store(epoch, Ordering::Release);
             fence(Ordering::SeqCst);
         }
         local.depth.set(local.depth.get() + 1);
@@ -129,6 +167,14 @@ impl Guard {
     pub(crate) fn assert_guards(&self, domain: &Arc<Domain>) {
         assert!(Arc::ptr_eq(&self.0.domain, domain), "guard of another epoch domain");
     }
+
+    /// Keeps what this guard protects beyond its end, for a reading that goes on later.
+    pub(crate) fn hold(&self) -> Hold {
+        let local = &self.0;
+        let epoch = local.slot().pinned.load(Ordering::Relaxed);
+        local.slot().change_holds(|holds| *holds.entry(epoch).or_default() += 1);
+        Hold { domain: local.domain.clone(), slot: local.slot, epoch }
+    }
 }
 
 impl Drop for Guard {
@@ -136,8 +182,34 @@ impl Drop for Guard {
         let local = &self.0;
         local.depth.set(local.depth.get() - 1);
         if local.depth.get() == 0 {
-            local.slot().epoch.store(IDLE, Ordering::Release);
+            local.slot().pinned.store(IDLE, Ordering::Release);
         }
+    }
+}
+
+/// A suspended reading: what its guard protected stays as long as it lives. It may be dropped on any thread.
+pub(crate) struct Hold {
+    domain: Arc<Domain>,
+    slot: usize,
+    epoch: u64,
+}
+
+impl Hold {
+    /// As `Guard::assert_guards`.
+    pub(crate) fn assert_guards(&self, domain: &Arc<Domain>) {
+        assert!(Arc::ptr_eq(&self.domain, domain), "hold of another epoch domain");
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.domain.slots[self.slot].change_holds(|holds| {
+            let n = holds.get_mut(&self.epoch).expect("a hold is counted until it is dropped");
+            *n -= 1;
+            if *n == 0 {
+                holds.remove(&self.epoch);
+            }
+        });
     }
 }
 
@@ -164,10 +236,10 @@ impl<T> Limbo<T> {
     pub(crate) fn collect(&mut self, domain: &Domain, budget: usize, mut free: impl FnMut(T)) {
         let Some(&(newest, _)) = self.queue.back() else { return };
         domain.advance_beyond(newest);
-        let oldest_pinned = domain.oldest_pinned();
+        let oldest_announced = domain.oldest_announced();
         for _ in 0..budget {
             match self.queue.front() {
-                Some(&(tag, _)) if tag < oldest_pinned => {}
+                Some(&(tag, _)) if tag < oldest_announced => {}
                 Some(_) | None => break,
             }
             if let Some((_, what)) = self.queue.pop_front() {
@@ -225,6 +297,25 @@ mod tests {
         assert_eq!(collect_all(&mut limbo, &domain), []);
         drop(second);
         assert_eq!(collect_all(&mut limbo, &domain), [1]);
+    }
+
+    #[test]
+    fn a_hold_outlives_its_guard_and_keeps_the_guards_epoch() {
+        let domain = Domain::new(2);
+        let reader = domain.register().unwrap();
+        let mut limbo = Limbo::new();
+        let guard = reader.pin();
+        let first = guard.hold();
+        limbo.push(&domain, 1);
+        drop(guard);
+        assert_eq!(collect_all(&mut limbo, &domain), []);
+        let second = reader.pin().hold();
+        limbo.push(&domain, 2);
+        assert_eq!(collect_all(&mut limbo, &domain), []);
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        assert_eq!(collect_all(&mut limbo, &domain), [1]);
+        drop(second);
+        assert_eq!(collect_all(&mut limbo, &domain), [2]);
     }
 
     #[test]

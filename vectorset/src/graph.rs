@@ -1,20 +1,20 @@
 //! Node and link memory of the graph.
 //!
 //! ```text
-//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | level | dead ]   64 bytes each
+//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | version | level | dead ]   48 bytes
 //!   level0 [ u32 x 2M, or M ]               whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
 //!
 //! Readers walk the lists while the writer changes single slots: each slot always holds EMPTY or an id whose
-//! node is initialised and not yet recycled, and that is all a reader needs. It may miss a link that moves
-//! within its list or see one twice; neither does harm. Invariant: a list has no gap before EMPTY (as the
-//! writer sees it).
+//! node is initialised and not yet recycled, and that is all a reader needs (`links`). A node's version moves
+//! with every change of its lists: a plan made from them can tell whether they are still the same.
 
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::filter::Attribute;
+use crate::links::{self, EMPTY};
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
 
@@ -22,18 +22,22 @@ use crate::slab::{Geometry, Slab};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
+impl NodeId {
+    /// The place as a number; of no meaning to clients, and given again after a removal.
+    pub fn index(self) -> u32 {
+        self.0
+    }
+}
+
 /// Ids stay below this: the top bit is free for marks.
 pub(crate) const MAX_NODES: u32 = 1 << 31;
-
-/// Ends a link list.
-pub(crate) const EMPTY: u32 = u32::MAX;
 
 /// Redis refuses levels above 16 when it loads a set; so none is drawn.
 pub(crate) const MAX_LEVEL: usize = 15;
 
 const LINKS_PER_LINE: usize = 16;
 
-#[repr(C, align(64))]
+#[repr(C)]
 pub(crate) struct Node {
     pub(crate) name: Shared<Box<[u8]>>,
     pub(crate) attribute: Shared<Attribute>,
@@ -42,6 +46,7 @@ pub(crate) struct Node {
     /// Where the node stands in the set's member list, and in the writer's list of nodes of its level.
     pub(crate) member_index: AtomicU32,
     pub(crate) tower_index: AtomicU32,
+    version: AtomicU32,
     level: AtomicU8,
     dead: AtomicBool,
 }
@@ -63,6 +68,17 @@ impl Node {
 
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+
+    /// How often the node's lists have changed. Who reads it before the lists, and finds it unmoved when no
+    /// writer is at work, has seen the lists as they are.
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
     /// Bytes that the node holds on the heap.
@@ -135,8 +151,7 @@ impl Graph {
 
     #[inline(always)]
     pub(crate) fn neighbors(&self, id: NodeId, level: usize) -> impl Iterator<Item = NodeId> {
-        let links = self.slots(id, level).iter().map(|slot| slot.load(Ordering::Acquire));
-        links.take_while(|&link| link != EMPTY).map(NodeId)
+        links::iter(self.slots(id, level)).map(NodeId)
     }
 
     /// Asks the cache for the level-0 links of a node.
@@ -188,6 +203,7 @@ impl Graph {
             l2_bits: AtomicU64::new(l2.to_bits()),
             member_index: AtomicU32::new(0),
             tower_index: AtomicU32::new(0),
+            version: AtomicU32::new(0),
             level: AtomicU8::new(level as u8),
             dead: AtomicBool::new(false),
         };
@@ -240,21 +256,14 @@ impl Graph {
     }
 
     fn append(&self, from: NodeId, to: NodeId, level: usize) {
-        let slots = self.slots(from, level);
-        let free = slots.iter().find(|slot| slot.load(Ordering::Relaxed) == EMPTY);
-        free.expect("a list that is appended to has room").store(to.0, Ordering::Release);
+        links::append(self.slots(from, level), to.0);
+        self.node(from).note_change();
     }
 
     /// Takes `to` out of the list of `from` only: for the lists that name a removed node.
     pub(crate) fn take_out(&self, from: NodeId, to: NodeId, level: usize) {
-        let slots = self.slots(from, level);
-        let degree = self.degree(from, level);
-        let at = slots[..degree].iter().position(|slot| slot.load(Ordering::Relaxed) == to.0);
-        let at = at.expect("links are mutual");
-        // The last link takes the place of the removed one before its own place is cleared: a reader may see
-        // it twice, and misses it only if it had already passed the first place.
-        slots[at].store(slots[degree - 1].load(Ordering::Relaxed), Ordering::Release);
-        slots[degree - 1].store(EMPTY, Ordering::Release);
+        links::take_out(self.slots(from, level), to.0);
+        self.node(from).note_change();
     }
 }
 
@@ -263,8 +272,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_one_cache_line() {
-        assert_eq!(size_of::<Node>(), 64);
+    fn a_node_is_small() {
+        assert_eq!(size_of::<Node>(), 48);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! ```text
 //!   Writer (one, the owner shard)            readers (every worker)
 //!   add, remove, set_attribute, collect      participant.pin() -> Guard -> search, vector, links, ...
+//!   commit                                <- begin_insertion, step: what `add` costs, but for microseconds
 //!        |                                                |
 //!        v   Release stores: links, pointers              v   Acquire loads
 //!   +---------------------------- VectorSet (Arc) -----------------------------+
 //!   |  names: name -> NodeId     members: dense list of ids     entry point    |
-//!   |  per NodeId:   Node (64 B) | level-0 links (2M x u32) | row (dim x f32)   |
+//!   |  per NodeId:   Node | level-0 links (2M x u32) | row (f32) | code         |
 //!   +--------------------------------------------------------------------------+
 //!        |  what was unlinked waits in limbo until every reader's epoch has passed
 //!        v
@@ -38,6 +39,8 @@ mod exact;
 mod filter;
 mod graph;
 mod hnsw;
+mod insertion;
+mod links;
 mod members;
 mod names;
 mod params;
@@ -48,17 +51,21 @@ mod search;
 mod set;
 mod shared;
 mod slab;
+mod sync;
+mod transfer;
 mod vectors;
 mod writer;
 
 pub use admission::{Admit, All, Hops};
 pub use distance::kernel_name;
 pub use error::Error;
-pub use filter::{Attribute, Filter, FilterError};
+pub use filter::{Attribute, Filter, FilterError, FilteredSearch};
 pub use graph::NodeId;
 pub use hnsw::Progress;
+pub use insertion::{Insertion, Planned};
 pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quantization};
 pub use scratch::SearchScratch;
 pub use search::{Search, SearchOptions, Way};
 pub use set::{Hit, Hits, Query, RawVector, VectorSet};
+pub use transfer::{LoadedNode, NodeView};
 pub use writer::{Added, Remains, Writer};

@@ -198,7 +198,7 @@ impl NamesWriter {
                 return None;
             }
             // At most half full when all live slots are carried, and room for the writes until then.
-            let newest = Table::new(((self.n_live + 1) * 3).next_power_of_two().max(MIN_SLOTS));
+            let newest = Table::new(((self.n_live + 1) * 2).next_power_of_two().max(MIN_SLOTS));
             let grown = Tables { newest, old: Some(tables.newest.clone()) };
             (self.n_used, self.carried) = (0, 0);
             let retired = names.tables.swap(Some(grown)).map(RetiredTables);

@@ -5,7 +5,7 @@
 //! the largest `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
 
 use crate::graph::NodeId;
-use crate::hnsw::Probe;
+use crate::hnsw::{Plan, Probe, Selection};
 use crate::pool::{Candidate, HeapPool, Role, SortedPool};
 
 /// Buffers of a search; reusable for any set.
@@ -14,6 +14,8 @@ pub struct SearchScratch {
     /// The query.
     pub(crate) probe: Probe,
     pub(crate) walk: Walk,
+    pub(crate) plan: Plan,
+    pub(crate) selection: Selection,
 }
 
 impl SearchScratch {

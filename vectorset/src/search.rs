@@ -96,8 +96,7 @@ impl Default for Search {
 impl Search {
     /// A search with these buffers, which has yet to begin.
     pub fn new(scratch: SearchScratch) -> Search {
-        let options = SearchOptions::new(0, 0);
-        Search { scratch, state: State { stage: Stage::Done, options, changes: 0, measured: 0 } }
+        Search { scratch, state: State::idle() }
     }
 
     /// Begins anew: prepares the query and descends to level 0.
@@ -142,7 +141,25 @@ impl Search {
 }
 
 impl State {
+    /// A search that is done and found nothing.
+    pub(crate) fn idle() -> State {
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
+    }
+
     pub(crate) fn begin(
+        set: &VectorSet,
+        query: Query<'_>,
+        options: SearchOptions,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Result<State, Error> {
+        let mut state = State::prepare(set, query, options, scratch, guard)?;
+        state.choose(set, scratch);
+        Ok(state)
+    }
+
+    /// A search that knows its query, and has yet to choose its way: until then it finds nothing.
+    pub(crate) fn prepare(
         set: &VectorSet,
         query: Query<'_>,
         options: SearchOptions,
@@ -153,15 +170,20 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        let mut state = State { stage: Stage::Done, options, changes, measured: 0 };
+        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
+    }
+
+    /// Chooses between graph and scan.
+    pub(crate) fn choose(&mut self, set: &VectorSet, scratch: &mut SearchScratch) {
+        let options = self.options;
         let len = set.members.len();
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let is_radial = options.radius.is_some() && options.count > options.ef;
         let ef = if is_radial { options.ef } else { options.ef.max(options.count) }.min(len as usize);
         if options.count == 0 || len == 0 {
-            return Ok(state);
+            return;
         }
-        state.stage = match options.way {
+        self.stage = match options.way {
             Way::Scan => {
                 let wanted = options.count.min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Exact, walk))
@@ -169,7 +191,7 @@ impl State {
             Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
                 // A few more than wanted, because some may be removed meanwhile.
                 let wanted = options.count.saturating_add(SPARE_HITS);
-                let wanted = state.n_rescored(set, wanted).min(len as usize);
+                let wanted = self.n_rescored(set, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
             Way::Graph => match set.index.descend(probe, 0, walk) {
@@ -177,7 +199,22 @@ impl State {
                 Some(_) => Stage::Enter { ef, reach: options.radius.filter(|_| is_radial) },
             },
         };
-        Ok(state)
+    }
+
+    /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
+    pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
+        let wanted = self.n_rescored(set, self.options.count.saturating_add(SPARE_HITS));
+        exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
+    }
+
+    /// All nodes were offered: the next steps tell their exact distances.
+    pub(crate) fn finish_offers(&mut self, set: &VectorSet, scratch: &mut SearchScratch) {
+        set.index.finish_layer(&mut scratch.walk);
+        self.stage = Stage::Rescore { at: 0 };
+    }
+
+    pub(crate) fn options(&self) -> &SearchOptions {
+        &self.options
     }
 
     pub(crate) fn step<A: Admit>(
@@ -189,7 +226,7 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
-        let SearchScratch { probe, walk } = scratch;
+        let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
         let mut left = budget;
         loop {

@@ -7,14 +7,14 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::admission::All;
 use crate::epoch::{Domain, Guard};
 use crate::error::Error;
-use crate::filter::Attribute;
+use crate::filter::{Attribute, Filter, FilteredState, MatchCache};
 use crate::graph::{Node, NodeId};
-use crate::hnsw::{Index, Probe};
+use crate::hnsw::{Index, Probe, Progress};
 use crate::members::Members;
 use crate::names::Names;
 use crate::params::{MAX_DIM, MAX_M, MIN_M, Params, Quantization};
@@ -59,6 +59,8 @@ pub struct VectorSet {
     /// name. A search that saw it odd or moving may have met one name twice.
     pub(crate) changes: AtomicU64,
     pub(crate) memory_bytes: AtomicUsize,
+    /// Made by the writer when the set has attributes and is no longer small.
+    pub(crate) matches: OnceLock<Box<MatchCache>>,
     /// What the writer left behind when it was dropped; freed with the set.
     pub(crate) left_behind: Mutex<Vec<Retired>>,
 }
@@ -83,6 +85,7 @@ impl VectorSet {
             attributes_count: AtomicU32::new(0),
             changes: AtomicU64::new(0),
             memory_bytes: AtomicUsize::new(0),
+            matches: OnceLock::new(),
             left_behind: Mutex::new(Vec::new()),
         });
         let writer = Writer::new(set.clone(), names_writer);
@@ -247,6 +250,20 @@ impl VectorSet {
         let mut state = State::begin(self, query, options, scratch, guard)?;
         state.step(self, &All, usize::MAX, scratch, guard);
         Ok(state.hits(self, scratch, guard))
+    }
+
+    /// A whole search with a filter in one go.
+    pub fn run_filtered<'a>(
+        &'a self,
+        query: Query<'_>,
+        options: SearchOptions,
+        filter: &Filter,
+        scratch: &'a mut SearchScratch,
+        guard: &'a Guard,
+    ) -> Result<Hits<'a>, Error> {
+        let mut search = FilteredState::begin(self, query, options, filter, scratch, guard)?;
+        while search.step(self, filter, usize::MAX, scratch, guard) == Progress::Unfinished {}
+        Ok(search.state.hits(self, scratch, guard))
     }
 
     /// Makes `probe` measure from the query.

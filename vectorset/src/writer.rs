@@ -5,15 +5,16 @@
 //! collects a little.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::epoch::Limbo;
 use crate::error::Error;
-use crate::filter::Attribute;
+use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
-use crate::hnsw::{Index, Plan, Selection};
+use crate::hnsw::{Index, Plan, Probe};
+use crate::insertion::{Planned, level_of};
 use crate::names::{NamesWriter, RetiredTables};
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
@@ -22,6 +23,11 @@ use crate::shared::Unlinked;
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
 const COLLECTED_PER_CHANGE: usize = 8;
+
+/// Nodes remembered for plans that do not know them. More plans than that are seldom under way at once.
+const MAX_RECENT: usize = 16;
+/// Sets below this are scanned anyway: no list of matches is kept for them.
+const MIN_LISTED_SET: usize = 1024;
 
 /// What became of an added element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +38,7 @@ pub enum Added {
 
 /// The right to change a set.
 pub struct Writer {
-    set: Arc<VectorSet>,
+    pub(crate) set: Arc<VectorSet>,
     names: NamesWriter,
     limbo: Limbo<Retired>,
     /// Ids to use again, the lowest first: high chunks empty and can be released.
@@ -41,10 +47,23 @@ pub struct Writer {
     /// Ids in use or in limbo, per chunk.
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
-    towers: Vec<Vec<NodeId>>,
+    pub(crate) towers: Vec<Vec<NodeId>>,
     random: u64,
-    plan: Plan,
-    selection: Selection,
+    /// The nodes linked last, the newest at the back: a plan that is older does not know them.
+    recent: VecDeque<NodeId>,
+    /// Chunks that were found without users.
+    emptied: Vec<usize>,
+}
+
+/// A node to be inserted.
+struct Arrival<'a> {
+    /// Prepared from its vector, measuring what the graph is built by.
+    probe: &'a Probe,
+    l2: f64,
+    level: usize,
+    ef: usize,
+    /// A plan, and how many of `Writer::recent` are newer.
+    plan: Option<(&'a Plan, usize)>,
 }
 
 /// Something that no new reader can find.
@@ -79,8 +98,8 @@ impl Writer {
             chunk_users: Vec::new(),
             towers: vec![Vec::new(); MAX_LEVEL + 1],
             random,
-            plan: Plan::default(),
-            selection: Selection::default(),
+            recent: VecDeque::new(),
+            emptied: Vec::new(),
         }
     }
 
@@ -100,8 +119,47 @@ impl Writer {
     ) -> Result<Added, Error> {
         let set = self.set.clone();
         set.check_dim(vector)?;
-        let SearchScratch { probe, walk, .. } = scratch;
-        let l2 = set.index.prepare(vector, probe)?;
+        let mut probe = std::mem::take(&mut scratch.probe);
+        let added = set.index.prepare(vector, &mut probe).and_then(|l2| {
+            set.index.measure_structure(&mut probe);
+            let level = self.draw_level();
+            self.insert(name, Arrival { probe: &probe, l2, level, ef, plan: None }, attribute, scratch)
+        });
+        scratch.probe = probe;
+        added
+    }
+
+    /// `add` with a plan that a reader has made. What has changed since is planned again; `ef` serves if that
+    /// is everything.
+    ///
+    /// # Panics
+    /// If the plan was made for another set.
+    pub fn commit(
+        &mut self,
+        name: &[u8],
+        planned: &Planned,
+        attribute: Option<&[u8]>,
+        ef: usize,
+        scratch: &mut SearchScratch,
+    ) -> Result<Added, Error> {
+        assert!(planned.is_for(&self.set), "a plan for another set is committed");
+        let n_since = self.set.max_node_uid.load(Ordering::Relaxed) - planned.n_linked_before;
+        let n_recent = n_since.min(self.recent.len() as u64) as usize;
+        // If a good part of the set is newer than the plan, little of it is right.
+        let is_outdated = n_since > MAX_RECENT as u64 && n_since * 4 > self.set.len() as u64;
+        let Planned { probe, l2, level, plan, .. } = planned;
+        let plan = (!is_outdated).then_some((plan, n_recent));
+        self.insert(name, Arrival { probe, l2: *l2, level: *level, ef, plan }, attribute, scratch)
+    }
+
+    fn insert(
+        &mut self,
+        name: &[u8],
+        arrival: Arrival<'_>,
+        attribute: Option<&[u8]>,
+        scratch: &mut SearchScratch,
+    ) -> Result<Added, Error> {
+        let set = self.set.clone();
         let old = self.find(name);
         let kept = old.and_then(|old| set.index.graph.node(old).attribute.load_unguarded());
         let attribute = match attribute {
@@ -109,20 +167,15 @@ impl Writer {
             None => kept.map(Attribute::text),
         };
         let id = self.take_id().ok_or(Error::Full)?;
-        let level = self.draw_level();
-        set.index.write(id, probe);
-        set.index.graph.create(id, level, name, attribute, l2);
+        set.index.write(id, arrival.probe);
+        set.index.graph.create(id, arrival.level, name, attribute, arrival.l2);
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
-        set.max_node_uid.fetch_add(1, Ordering::Relaxed);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
-
-        let ef = ef.clamp(1, set.len().max(1));
-        set.index.measure_structure(probe);
-        set.index.plan_insert(probe, level, ef, walk, &mut self.plan);
+        self.log_changed(id);
         let added = match old {
             Some(old) => {
                 set.changes.fetch_add(1, Ordering::AcqRel);
-                self.link_node(id, level);
+                self.link_node(id, &arrival, scratch);
                 let member_index = set.index.graph.node(old).member_index.load(Ordering::Relaxed);
                 set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
                 set.members.replace(member_index, id);
@@ -132,12 +185,8 @@ impl Writer {
                 Added::Updated
             }
             None => {
-                self.link_node(id, level);
-                let (member_index, bytes) = set.members.push(id);
-                set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
-                self.count_bytes(bytes as isize);
-                let retired = self.names_changed(|names| names.insert(&set.names, name, id));
-                self.retire(retired.map(Retired::Names));
+                self.link_node(id, &arrival, scratch);
+                self.make_member(name, id);
                 Added::New
             }
         };
@@ -145,15 +194,44 @@ impl Writer {
         Ok(added)
     }
 
-    /// Puts a planned node into the graph.
-    fn link_node(&mut self, id: NodeId, level: usize) {
+    /// Puts a new node into the graph, as planned if that still serves.
+    fn link_node(&mut self, id: NodeId, arrival: &Arrival<'_>, scratch: &mut SearchScratch) {
         let set = self.set.clone();
-        set.index.commit_insert(id, level, &self.plan, &mut self.selection);
+        let index = &set.index;
+        let SearchScratch { walk, plan, selection, .. } = scratch;
+        let is_linked = arrival.plan.is_some_and(|(plan, n_recent)| {
+            let recent = self.recent.iter().rev().take(n_recent).copied();
+            index.commit_plan(id, plan, recent, selection)
+        });
+        if !is_linked {
+            let ef = arrival.ef.clamp(1, set.len().max(1));
+            index.link_node(id, arrival.probe, ef, walk, plan, selection);
+        }
+        self.put_in_tower(id, arrival.level);
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(id);
+        // Counted when it is linked: a plan that sees the count finds the node.
+        set.max_node_uid.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn put_in_tower(&mut self, id: NodeId, level: usize) {
         if level > 0 {
             let tower_index = self.towers[level].len() as u32;
-            set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
+            self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
             self.towers[level].push(id);
         }
+    }
+
+    /// Lists and names a node that has a new name.
+    pub(crate) fn make_member(&mut self, name: &[u8], id: NodeId) {
+        let set = self.set.clone();
+        let (member_index, bytes) = set.members.push(id);
+        set.index.graph.node(id).member_index.store(member_index, Ordering::Relaxed);
+        self.count_bytes(bytes as isize);
+        let retired = self.names_changed(|names| names.insert(&set.names, name, id));
+        self.retire(retired.map(Retired::Names));
     }
 
     /// Removes an element; false if there is none of that name.
@@ -184,6 +262,7 @@ impl Writer {
         self.count_bytes(node.heap_bytes() as isize - before as isize);
         set.attributes_count.fetch_add(u32::from(attribute.is_some()), Ordering::Relaxed);
         set.attributes_count.fetch_sub(u32::from(old.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         self.retire(old.map(Retired::Attribute));
         self.collect(COLLECTED_PER_CHANGE);
         true
@@ -196,7 +275,8 @@ impl Writer {
         let mut limbo = std::mem::replace(&mut self.limbo, Limbo::new());
         limbo.collect(&set.domain, budget, |retired| self.free(retired));
         self.limbo = limbo;
-        self.limbo.len()
+        self.release_one_chunk();
+        self.limbo.len() + self.emptied.len()
     }
 
     /// Empties the set for good, for an owner that deletes it. From now on new readers find nothing; those
@@ -210,6 +290,9 @@ impl Writer {
         let retired = self.names_changed(|names| names.clear(&set.names));
         self.retire(retired.map(Retired::Names));
         set.members.clear();
+        if let Some(cache) = set.matches.get() {
+            cache.log.forget_all();
+        }
         set.attributes_count.store(0, Ordering::Relaxed);
         let mut closed = Limbo::new();
         closed.push(&set.domain, ());
@@ -221,6 +304,9 @@ impl Writer {
         let set = self.set.clone();
         let node = set.index.graph.node(id);
         node.mark_dead();
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_removed(id);
+        }
         let had_attribute = node.attribute.load_unguarded().is_some();
         set.attributes_count.fetch_sub(u32::from(had_attribute), Ordering::Relaxed);
         if node.level() > 0 {
@@ -236,8 +322,20 @@ impl Writer {
             let tallest = self.towers.iter().rev().find_map(|tower| tower.first().copied());
             set.index.graph.set_entry(tallest.or_else(|| set.members.get(0)));
         }
-        set.index.unlink_node(id, &mut scratch.walk, &mut self.selection);
+        self.recent.retain(|&recent| recent != id);
+        set.index.unlink_node(id, &mut scratch.walk, &mut scratch.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
+    fn log_changed(&self, id: NodeId) {
+        let set = &*self.set;
+        if let Some(cache) = set.matches.get() {
+            cache.log.append_changed(id);
+        } else if set.len() >= MIN_LISTED_SET && set.attributes_count() > 0 {
+            let cache = set.matches.get_or_init(|| Box::new(MatchCache::new()));
+            self.count_bytes(cache.base_bytes() as isize);
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
@@ -268,19 +366,23 @@ impl Writer {
         let (chunk, _) = set.index.geometry.locate(id.0);
         self.chunk_users[chunk] -= 1;
         if self.chunk_users[chunk] == 0 {
-            self.release_chunk(chunk);
+            self.emptied.push(chunk);
         }
     }
 
-    /// Gives an unused chunk's memory back.
-    fn release_chunk(&mut self, chunk: usize) {
+    /// Gives the memory of one unused chunk back: one at a time, for the system takes its time over 8 MiB.
+    fn release_one_chunk(&mut self) {
+        let Some(chunk) = self.emptied.pop() else { return };
+        if self.chunk_users[chunk] > 0 {
+            return;
+        }
         // SAFETY: no id of the chunk is in use or in limbo, so no reader can know one, and all its nodes were
         // destroyed.
         let bytes = unsafe { self.set.index.release(chunk) };
         self.count_bytes(-(bytes as isize));
     }
 
-    fn take_id(&mut self) -> Option<NodeId> {
+    pub(crate) fn take_id(&mut self) -> Option<NodeId> {
         let id = match self.free_ids.pop() {
             Some(Reverse(id)) => NodeId(id),
             None if self.next_id < MAX_NODES => {
@@ -299,18 +401,15 @@ impl Writer {
         Some(id)
     }
 
-    /// floor(-ln(U) / ln(M)), the paper's choice: a node in M reaches the next level.
     fn draw_level(&mut self) -> usize {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let uniform = ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64;
-        let level = -(1.0 - uniform).ln() / f64::from(self.set.params.m).ln();
-        (level as usize).min(MAX_LEVEL)
+        level_of(z ^ z >> 31, self.set.params.m)
     }
 
-    fn count_bytes(&self, change: isize) {
+    pub(crate) fn count_bytes(&self, change: isize) {
         self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
     }
 }
@@ -338,7 +437,7 @@ impl Remains {
             self.n_members = last;
             self.writer.free(Retired::Node(set.members.former(last)));
         }
-        self.n_members == 0 && self.writer.collect(budget) == 0
+        self.writer.collect(budget) == 0 && self.n_members == 0
     }
 }
 

@@ -160,7 +160,7 @@ impl Churn<'_> {
     fn check(&self, ids: &[u32]) -> io::Result<Figures> {
         let mut figures = Figures::default();
         figures.push("n_rows", ids.len() as f64);
-        let truth = self.data.truth_of(ids, self.flags.common.data.count)?;
+        let truth = self.data.truth_of(ids, self.flags.common.data.count);
         figures.push("recall", self.recall(self.key(), ids, &truth)?);
         let (n_unfindable, n_missing) = self.lost(ids)?;
         figures.push("n_unfindable", n_unfindable as f64);
@@ -219,7 +219,7 @@ impl Churn<'_> {
         let key = format!("{}:fresh", self.key());
         delete(self.server, &key)?;
         add(self.server, &self.flags.common.set, &key, self.data, ids, self.lanes)?;
-        let truth = self.data.truth_of(ids, self.flags.common.data.count)?;
+        let truth = self.data.truth_of(ids, self.flags.common.data.count);
         let fresh = self.recall(&key, ids, &truth)?;
         delete(self.server, &key)?;
         figures.push("fresh_recall", fresh);

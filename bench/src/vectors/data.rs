@@ -56,7 +56,8 @@ impl Data {
             Some(path) => Some(IdRows::read(path, flags.queries)?),
             None => None,
         };
-        let cache_dir = flags.cache_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("skerry-bench"));
+        let cache_dir =
+            flags.cache_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("skerry-bench-truth"));
         Ok(Self { base, queries, space, source, truth, cache_dir })
     }
 
@@ -80,7 +81,7 @@ impl Data {
     pub(super) fn truth_of_all(&self, count: usize) -> io::Result<Truth> {
         match &self.truth {
             Some(known) => self.space.known(known, count),
-            None => self.truth_of(&self.all_ids(), count),
+            None => Ok(self.truth_of(&self.all_ids(), count)),
         }
     }
 
@@ -93,7 +94,7 @@ impl Data {
     }
 
     /// The exact `count` nearest of `ids`, kept for the next run.
-    pub(super) fn truth_of(&self, ids: &[u32], count: usize) -> io::Result<Truth> {
+    pub(super) fn truth_of(&self, ids: &[u32], count: usize) -> Truth {
         truth_cache::nearest(&self.cache_dir, &self.space, ids, count)
     }
 

@@ -70,7 +70,7 @@ pub(super) struct DataFlags {
     /// Seed of generated rows and of every random choice
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Where computed exact neighbours are kept (default: skerry-bench in the directory for temporary files)
+    /// Where computed exact neighbours are kept (default: skerry-bench-truth in the directory for temporary files)
     #[arg(long)]
     pub(super) cache_dir: Option<PathBuf>,
 }

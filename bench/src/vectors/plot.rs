@@ -165,3 +165,87 @@ fn rule(out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64) {
         "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#dddddd\"/>"
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vectors::figures::Figures;
+
+    fn table(points: &[(&str, &str, f64, f64)]) -> Table {
+        let mut table = Table::new("search", &["server", "ef"]);
+        for (server, ef, recall, queries_per_s) in points {
+            let mut figures = Figures::default();
+            figures.push("recall", *recall);
+            figures.push("queries_per_s", *queries_per_s);
+            table.push(&[server, ef], figures);
+        }
+        table
+    }
+
+    /// Reads elements as XML 1.0 has them; returns how often each name opened. Fails on what is not well-formed.
+    fn elements(mut xml: &str) -> std::collections::BTreeMap<String, usize> {
+        let mut open = Vec::new();
+        let mut counts = std::collections::BTreeMap::new();
+        while let Some((text, rest)) = xml.split_once('<') {
+            for reference in text.split('&').skip(1) {
+                let (name, _) = reference.split_once(';').expect("a reference ends");
+                assert!(["amp", "lt", "gt", "quot"].contains(&name), "&{name};");
+            }
+            let (tag, rest) = rest.split_once('>').expect("a tag ends");
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop().as_deref(), Some(name));
+            } else {
+                let is_empty = tag.ends_with('/');
+                let (name, attributes) = tag.trim_end_matches('/').split_once(' ').expect("attributes");
+                assert!(
+                    attributes.matches('"').count().is_multiple_of(2) && !attributes.contains('&'),
+                    "{tag}"
+                );
+                for attribute in attributes.split("\" ") {
+                    let (key, value) = attribute.split_once("=\"").expect("a quoted value");
+                    assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{tag}");
+                    assert!(!value.contains("NaN") && !value.contains("inf"), "{tag}");
+                }
+                *counts.entry(name.to_owned()).or_insert(0) += 1;
+                if !is_empty {
+                    open.push(name.to_owned());
+                }
+            }
+            xml = rest;
+        }
+        assert!(open.is_empty() && xml.trim().is_empty(), "{open:?} {xml}");
+        counts
+    }
+
+    #[test]
+    fn every_point_is_drawn_and_the_text_is_xml() {
+        let points = [
+            ("a <b> & \"c\"", "40", 0.91, 5000.0),
+            ("a <b> & \"c\"", "80", 1.0, 300.0),
+            ("other\u{7}", "40", 0.5, 1.0),
+        ];
+        let svg = svg("t & t", "<caption>", &table(&points));
+        let counts = elements(&svg);
+        assert_eq!((counts["circle"], counts["polyline"]), (3, 2));
+        assert!(svg.contains("a &lt;b&gt; &amp; &quot;c&quot;"), "{svg}");
+    }
+
+    #[test]
+    fn nothing_and_one_point_are_plots_too() {
+        assert_eq!(elements(&svg("", "", &table(&[]))).get("circle"), None);
+        assert_eq!(elements(&svg("", "", &table(&[("x", "1", 1.0, 1000.0)])))["circle"], 1);
+    }
+
+    #[test]
+    fn better_is_up_and_to_the_right_and_within() {
+        let low = Point { label: String::new(), recall: 0.8, queries_per_s: 10.0 };
+        let high = Point { label: String::new(), recall: 1.0, queries_per_s: 4000.0 };
+        let axes = Axes::around([&low, &high].into_iter());
+        assert!(
+            axes.x(low.recall) < axes.x(high.recall)
+                && axes.y(low.queries_per_s) > axes.y(high.queries_per_s)
+        );
+        assert!(axes.x(low.recall) >= LEFT && axes.x(high.recall) <= WIDTH - RIGHT);
+        assert!(axes.y(high.queries_per_s) >= TOP && axes.y(low.queries_per_s) <= HEIGHT - BOTTOM);
+    }
+}

@@ -157,7 +157,7 @@ fn phase_with_inserts(
 fn recalls_after(flags: &Flags, server: &Server, data: &Data, n_rows: usize) -> io::Result<Figures> {
     let common = &flags.common;
     let ids = data.ids_below(n_rows);
-    let truth = data.truth_of(&ids, common.data.count)?;
+    let truth = data.truth_of(&ids, common.data.count);
     let askers = Askers { n_clients: 1, cpus: &common.servers.cpu };
     let recall = || {
         let pass = search(server, &requests(flags, data), askers, Length::PassAndTime(Duration::ZERO))?;

@@ -2,8 +2,8 @@
 //! order does not count and hashed into each other where it does. Two servers with the same data answer the
 //! same.
 //!
-//! A vector set is the exception: its fingerprint is over names, vectors as VEMB tells them and attributes,
-//! and is not Redis's.
+//! A vector set's is over the stored bytes. Two servers that normalise the same vector to other last bits differ; one that
+//! was dumped here and restored there does not.
 
 use sha1_smol::Sha1;
 use skerry_vectorset::epoch::Guard;
@@ -91,15 +91,24 @@ impl Digest {
     }
 
     fn add_vector_set(&mut self, set: &skerry_vectorset::VectorSet, guard: &Guard) {
+        let mut digits = itoa::Buffer::new();
+        let mut sum = Digest::default();
+        let mut header = Digest::default();
+        header.mix(digits.format(set.len()).as_bytes());
+        header.mix(digits.format(set.params().dim).as_bytes());
+        sum.xor(&header.0);
         for name in (0..set.len()).filter_map(|index| set.member(index, guard)) {
             let mut element = Digest::default();
-            element.mix(name);
-            for component in set.vector(name, guard).unwrap_or_default() {
-                element.mix(&component.to_be_bytes());
+            if let Some(raw) = set.raw(name, guard) {
+                element.mix(&raw.blob);
             }
-            element.mix(set.attribute(name, guard).unwrap_or_default());
-            self.xor(&element.0);
+            element.mix(name);
+            if let Some(attribute) = set.attribute(name, guard) {
+                element.mix(attribute);
+            }
+            sum.xor(&element.0);
         }
+        self.xor(&sum.0);
     }
 }
 

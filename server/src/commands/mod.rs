@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+pub mod dump;
 pub mod generic;
 pub mod hash;
 pub mod info;
@@ -34,6 +35,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("server", server::COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
+    ("generic", dump::COMMANDS),
     ("string", string::COMMANDS),
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),

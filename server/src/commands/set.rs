@@ -19,9 +19,9 @@ use crate::types::algebra::{difference, intersection, union};
 use crate::types::{Digits, Element, Limits, Set};
 
 /// The most members that one SRANDMEMBER draws with repetition: a number that a client merely declares.
-const DRAWS_MAX: usize = 1 << 20;
+pub(super) const DRAWS_MAX: usize = 1 << 20;
 /// The longest reply of such a SRANDMEMBER.
-const DRAWS_MAX_BYTES: usize = 512 << 20;
+pub(super) const DRAWS_MAX_BYTES: usize = 512 << 20;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[

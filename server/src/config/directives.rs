@@ -16,7 +16,7 @@ use super::table::{
 use super::value::{
     AclPubsubDefault, AppendFsync, ClusterEndpointType, Field, LogLevel, MaxmemoryPolicy, MemoryOrPercent,
     OomScoreAdj, PipelineOrder, PropagationErrorBehavior, ProtectedAction, ReplDisklessLoad,
-    SanitizeDumpPayload, Supervised, SyslogFacility, TlsAuthClients,
+    SanitizeDumpPayload, Supervised, SyslogFacility, TlsAuthClients, VsetCodeBits,
 };
 
 /// Bytes as the client or the file gave them; they need not be UTF-8.
@@ -122,6 +122,10 @@ directives! {
         umemory("zset-max-listpack-value", 0, I64_MAX).alias("zset-max-ziplist-value");
     hll_sparse_max_bytes: u64 = 3000; umemory("hll-sparse-max-bytes", 0, I64_MAX);
     vset_force_single_threaded_execution: bool = false; yes_no("vset-force-single-threaded-execution");
+    // Skerry's own, for vector sets made from then on: links of a node on level 0 in multiples of M, and the bits
+    // a component of the codes that float32 sets are walked by.
+    vset_layer0_degree: u64 = 2; int("vset-layer0-degree", 1, 2);
+    vset_code_bits: VsetCodeBits = VsetCodeBits::Auto; word("vset-code-bits");
 
     // Slow log, latency, scripts, ACL.
     latency_tracking: bool = true; yes_no("latency-tracking");

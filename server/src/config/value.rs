@@ -250,6 +250,8 @@ words_of! {
     /// Skerry's own: whether commands of one pipeline may run in another order than they came when they go to
     /// different shards (the replies keep their order either way).
     PipelineOrder { Relaxed = "relaxed", Strict = "strict" }
+    /// Skerry's own: bits a component of the codes that float32 vector sets are walked by.
+    VsetCodeBits { Auto = "auto", Off = "off", Two = "2", Four = "4", Eight = "8" }
 }
 
 /// The value that a word stands for, whatever its case.

@@ -2,7 +2,8 @@
 //!
 //! `needs_gate` is the one branch that an ordinary request pays; `gate` is the list.
 
-use super::{Node, PauseScope, Unknown};
+use super::wave::Unknown;
+use super::{Node, PauseScope};
 use crate::args::Args;
 use crate::client::{Client, Parked, Queued};
 use crate::command::{Flags, Flow, Handler};

@@ -7,7 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use skerry_resp::reply::{Proto, Reply};
 
 use super::gate::copy_args;
-use super::{Admit, INTERNAL_ERROR, Node, Step};
+use super::jobs::RunningJob;
+use super::route::Step;
+use super::wave::Admit;
+use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Conn, Merge, ShardHandler};
@@ -63,7 +66,7 @@ impl Node {
         match job {
             Some(job) => {
                 let to = ReplyTo::Gather { id };
-                self.jobs.push_back(super::RunningJob { job, to, origin: self.id, caller, proto });
+                self.jobs.push_back(RunningJob { job, to, origin: self.id, caller, proto });
             }
             None => self.note_part(id, self.id, &out),
         }

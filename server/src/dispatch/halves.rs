@@ -16,8 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
-use super::gate::copy_args;
-use super::{INTERNAL_ERROR, Node, Step};
+use super::route::Step;
+use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, Slot};
 use crate::command::{Caller, Find, Handler};
@@ -33,22 +33,49 @@ pub(super) struct Half {
     pub(super) db: DbIndex,
     pub(super) proto: Proto,
     pub(super) row: &'static Row,
-    pub(super) text: Vec<u8>,
-    pub(super) ranges: Vec<ArgRange>,
     pub(super) mode: HoldMode,
-    /// Hashes of the own keys; sorted, without repeats. A write holds them, a read looks at completion whether they have changed.
-    own: Vec<u64>,
-    /// Hashes of all keys, noted at the client (writes).
-    lent: Vec<u64>,
+    pub(super) buffers: HalfBuffers,
     /// The shard's write clock at the start (reads).
     since: u64,
     /// How often the shard had been lent as a whole by then.
     shard_trips: u64,
 }
 
+/// What a command in flight has of memory: used again by later ones.
+#[derive(Default)]
+pub(super) struct HalfBuffers {
+    pub(super) text: Vec<u8>,
+    pub(super) ranges: Vec<ArgRange>,
+    /// The name and the own half of the arguments, in their order.
+    own_ranges: Vec<ArgRange>,
+    /// Hashes of the own keys; sorted, without repeats. A write holds them, a read looks at completion whether they have changed.
+    own: Vec<u64>,
+    /// Hashes of all keys. Those of a write are noted at the client.
+    all: Vec<u64>,
+}
+
+impl HalfBuffers {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ranges.clear();
+        self.own_ranges.clear();
+        self.own.clear();
+        self.all.clear();
+    }
+
+    /// Takes a copy of the arguments, in one piece, and moves the ranges of the own half along.
+    fn copy(&mut self, args: Args<'_>) {
+        let base = args.ranges()[0].start;
+        let moved = |range: &ArgRange| ArgRange { start: range.start - base, end: range.end - base };
+        self.text.extend_from_slice(args.span());
+        self.ranges.extend(args.ranges().iter().map(moved));
+        self.own_ranges.iter_mut().for_each(|range| *range = moved(range));
+    }
+}
+
 impl Half {
     fn args(&self) -> Args<'_> {
-        Args::new(&self.text, &self.ranges)
+        Args::new(&self.buffers.text, &self.buffers.ranges)
     }
 }
 
@@ -64,77 +91,92 @@ impl Node {
         if !(args.len() - 1).is_multiple_of(step) {
             return None;
         }
-        let mut ranges = std::mem::take(&mut self.half_ranges);
-        let (mut hashes, mut held) =
-            (std::mem::take(&mut self.half_hashes), Vec::with_capacity(args.len() / step));
-        let peer = self.share_out(args, step, &mut ranges, &mut hashes, &mut held);
-        let started = peer.and_then(|peer| {
-            if !self.may_lend(client, row, hashes.iter().copied()) {
-                client.parked = Parked::Order;
-                return Some(Step::Parked);
+        let mut theirs = std::mem::take(&mut self.half_ranges);
+        let mut buffers = self.spare_halves.pop().unwrap_or_default();
+        let peer = self.share_out(args, step, &mut theirs, &mut buffers);
+        let mut started = None;
+        match peer.map_or(MayStart::AsLend, |peer| self.may_start_halves(client, row, peer, &mut buffers)) {
+            MayStart::AsLend => self.spare_halves.push(buffers),
+            MayStart::Parked(reason) => {
+                client.parked = reason;
+                self.spare_halves.push(buffers);
+                started = Some(Step::Parked);
             }
-            let peer_at = usize::from(peer.0);
-            if self.credit[peer_at] <= 0 {
-                self.credit_waiters[peer_at].push(client.id);
-                client.parked = Parked::Credit;
-                return Some(Step::Parked);
-            }
-            let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
-            held.sort_unstable();
-            held.dedup();
-            let id = LendId(self.next_lend);
-            let may_start = match mode {
-                HoldMode::Exclusive | HoldMode::Whole => {
-                    self.holds.ask((self.id, id), mode, false, held.iter().copied()) == Admission::Granted
+            MayStart::Now(id, peer, mode) => {
+                self.next_lend += 1;
+                self.credit[usize::from(peer.0)] -= 1;
+                self.send_half(client, row, args.with_ranges(&theirs), id, peer);
+                if mode == HoldMode::Exclusive {
+                    client.lent.extend(buffers.all.iter().copied());
                 }
-                HoldMode::Shared => self.holds.is_idle() || self.holds.admits(mode, held.iter().copied()),
-            };
-            if !may_start {
-                return None;
+                buffers.copy(args);
+                let half = self.note_half(client, row, mode, buffers);
+                self.halves.insert(id, half);
+                started = Some(Step::Done);
             }
-            self.next_lend += 1;
-            self.credit[peer_at] -= 1;
-            self.send_half(client, row, args.with_ranges(&ranges), id, peer);
-            let mut half = self.note_half(client, row, args, mode, std::mem::take(&mut held));
-            if mode == HoldMode::Exclusive {
-                client.lent.extend(hashes.iter().copied());
-                half.lent.extend_from_slice(&hashes);
-            }
-            self.halves.insert(id, half);
-            Some(Step::Done)
-        });
-        self.half_ranges = ranges;
-        self.half_hashes = hashes;
+        }
+        self.half_ranges = theirs;
         started
     }
 
-    /// The one peer that owns the keys that are not ours, with the ranges of its half, all hashes and those of ours.
+    /// Whether the order of the client's requests, credit and the holds of the own keys let a command start: those are held then.
+    fn may_start_halves(
+        &mut self,
+        client: &Client,
+        row: &Row,
+        peer: ShardId,
+        buffers: &mut HalfBuffers,
+    ) -> MayStart {
+        if !self.may_lend(client, row, buffers.all.iter().copied()) {
+            return MayStart::Parked(Parked::Order);
+        }
+        let peer_at = usize::from(peer.0);
+        if self.credit[peer_at] <= 0 {
+            self.credit_waiters[peer_at].push(client.id);
+            return MayStart::Parked(Parked::Credit);
+        }
+        let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
+        buffers.own.sort_unstable();
+        buffers.own.dedup();
+        let own = buffers.own.iter().copied();
+        let id = LendId(self.next_lend);
+        let is_free = match mode {
+            HoldMode::Exclusive | HoldMode::Whole => {
+                self.holds.ask((self.id, id), mode, false, own) == Admission::Granted
+            }
+            HoldMode::Shared => self.holds.is_idle() || self.holds.admits(mode, own),
+        };
+        if is_free { MayStart::Now(id, peer, mode) } else { MayStart::AsLend }
+    }
+
+    /// The one peer that owns the keys that are not ours, with the ranges of its half; ours and all hashes go to `buffers`.
     fn share_out(
         &self,
         args: Args<'_>,
         step: usize,
         theirs: &mut Vec<ArgRange>,
-        hashes: &mut Vec<u64>,
-        ours: &mut Vec<u64>,
+        buffers: &mut HalfBuffers,
     ) -> Option<ShardId> {
         let ranges = args.ranges();
         let mut peer = None;
+        buffers.clear();
         theirs.clear();
         theirs.push(ranges[0]);
-        hashes.clear();
+        buffers.own_ranges.push(ranges[0]);
         for at in (1..args.len()).step_by(step) {
             let key = args.get(at);
             let (shard, hash) = (self.server.shard_of(key), self.server.hash_key(key));
-            hashes.push(hash);
+            buffers.all.push(hash);
             if shard == self.id {
-                ours.push(hash);
+                buffers.own.push(hash);
+                buffers.own_ranges.extend_from_slice(&ranges[at..at + step]);
             } else if *peer.get_or_insert(shard) == shard {
                 theirs.extend_from_slice(&ranges[at..at + step]);
             } else {
                 return None;
             }
         }
-        if ours.is_empty() { None } else { peer }
+        if buffers.own.is_empty() { None } else { peer }
     }
 
     fn send_half(&mut self, client: &Client, row: &Row, half: Args<'_>, id: LendId, peer: ShardId) {
@@ -146,21 +188,17 @@ impl Node {
             command: row.id.0,
             hashed_at: 0,
             hash: 0,
-            argc: half.len() as u32,
         };
-        self.outboxes[usize::from(peer.0)].push_request(&head, (0..half.len()).map(|i| half.get(i)));
+        self.outboxes[usize::from(peer.0)].push_request(&head, half);
     }
 
     fn note_half(
         &mut self,
         client: &mut Client,
         row: &'static Row,
-        args: Args<'_>,
         mode: HoldMode,
-        own: Vec<u64>,
+        buffers: HalfBuffers,
     ) -> Half {
-        let (mut text, mut ranges) = self.spare_args.pop().unwrap_or_default();
-        copy_args(args, &mut text, &mut ranges);
         let sequence = client.next_sequence();
         client.pending.push_back(Slot::Gathering { is_muted: false, is_split: false });
         client.n_lends += 1;
@@ -178,11 +216,8 @@ impl Node {
             db: client.db,
             proto: client.proto,
             row,
-            text,
-            ranges,
             mode,
-            own,
-            lent: Vec::new(),
+            buffers,
             since,
             shard_trips,
         }
@@ -190,7 +225,7 @@ impl Node {
 
     /// The peer has run its half: run the own one, merge, answer.
     pub(super) fn complete_halves(&mut self, id: LendId, theirs: &[u8]) {
-        let mut half = self.halves.remove(&id).expect("a half answers a command in flight");
+        let half = self.halves.remove(&id).expect("a half answers a command in flight");
         if half.mode == HoldMode::Shared && !self.is_unchanged(&half) {
             // What was read there and what stands here now may never have been there together.
             self.lend_instead(id, half);
@@ -222,7 +257,9 @@ impl Node {
         self.half_reply = ours;
         if let Some(mut client) = client {
             client.n_lends -= 1;
-            half.lent.iter().for_each(|hash| _ = client.lent.remove(hash));
+            if half.mode == HoldMode::Exclusive {
+                half.buffers.all.iter().for_each(|hash| _ = client.lent.remove(hash));
+            }
             if is_first {
                 client.out = std::mem::take(&mut out);
             }
@@ -234,19 +271,18 @@ impl Node {
         } else {
             self.answer(half.client, half.sequence, &out);
         }
-        half.text.clear();
-        half.ranges.clear();
-        if half.text.capacity() <= KEPT_ARGS && self.spare_args.len() < MAX_SPARE_ARGS {
-            self.spare_args.push((half.text, half.ranges));
+        if half.buffers.text.capacity() <= KEPT_ARGS && self.spare_halves.len() < MAX_SPARE_HALVES {
+            self.spare_halves.push(half.buffers);
         }
     }
 
     /// Whether no own key of a read has changed or gone away since it began.
     fn is_unchanged(&self, half: &Half) -> bool {
-        let is_here = self.holds.is_idle() || self.holds.admits(HoldMode::Shared, half.own.iter().copied());
+        let is_here =
+            self.holds.is_idle() || self.holds.admits(HoldMode::Shared, half.buffers.own.iter().copied());
         is_here
             && self.shard_trips == half.shard_trips
-            && self.shard.is_unwritten_since(half.since, &half.own)
+            && self.shard.is_unwritten_since(half.since, &half.buffers.own)
     }
 
     /// The own keys go free.
@@ -259,7 +295,7 @@ impl Node {
             return;
         }
         let mut freed = Vec::new();
-        self.holds.release(half.mode, half.own.iter().copied(), &mut freed);
+        self.holds.release(half.mode, half.buffers.own.iter().copied(), &mut freed);
         self.run_freed(freed);
     }
 
@@ -267,24 +303,9 @@ impl Node {
         let Handler::Shard(handler) = half.row.command.handler else {
             panic!("'{}' is not run in halves", half.row.command.name)
         };
-        let mut ranges = std::mem::take(&mut self.half_ranges);
-        let (args, step) = (half.args(), step_of(half.row));
-        ranges.clear();
-        ranges.push(args.ranges()[0]);
-        for at in (1..args.len()).step_by(step) {
-            if self.server.shard_of(args.get(at)) == self.id {
-                ranges.extend_from_slice(&args.ranges()[at..at + step]);
-            }
-        }
         self.running = half.row.id;
-        self.shard_into(
-            handler,
-            Caller { client: half.client, db: half.db },
-            half.proto,
-            ours,
-            args.with_ranges(&ranges),
-        );
-        self.half_ranges = ranges;
+        let args = half.args().with_ranges(&half.buffers.own_ranges);
+        self.shard_into(handler, Caller { client: half.client, db: half.db }, half.proto, ours, args);
     }
 
     fn merge_halves(&self, half: &Half, ours: &[u8], theirs: &[u8], out: &mut Vec<u8>) {
@@ -301,15 +322,24 @@ impl Node {
             Halves::InKeyOrder => {
                 let mut ours = super::gather::body_of(ours);
                 let mut theirs = super::gather::body_of(theirs);
-                let args = half.args();
-                Reply::new(out, half.proto).array(args.len() - 1);
-                for key in args.from(1) {
-                    let part = if self.server.shard_of(key) == self.id { &mut ours } else { &mut theirs };
+                let HalfBuffers { ranges, own_ranges, .. } = &half.buffers;
+                Reply::new(out, half.proto).array(ranges.len() - 1);
+                out.reserve(ours.len() + theirs.len());
+                let mut own = own_ranges[1..].iter().peekable();
+                for range in &ranges[1..] {
+                    let part = if own.next_if_eq(&range).is_some() { &mut ours } else { &mut theirs };
                     out.extend_from_slice(next_bulk(part));
                 }
             }
         }
     }
+}
+
+/// What a command that might run in halves does now.
+enum MayStart {
+    Now(LendId, ShardId, HoldMode),
+    AsLend,
+    Parked(Parked),
 }
 
 /// How many arguments belong to a key: one (MGET) or two (MSET).
@@ -324,7 +354,7 @@ fn step_of(row: &Row) -> usize {
 }
 
 /// Argument buffers kept for the next commands.
-const MAX_SPARE_ARGS: usize = 256;
+const MAX_SPARE_HALVES: usize = 256;
 const KEPT_ARGS: usize = 16 << 10;
 
 /// Cuts the next element (a bulk string or a null) off an array's body that this process has written.

@@ -11,14 +11,15 @@ use skerry_resp::request::ArgRange;
 use smallvec::SmallVec;
 
 use super::gather::part_proto;
+use super::jobs::RunningJob;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
 use crate::command::{Caller, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
+use crate::message::read_ranges;
 use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round};
-use crate::message::{read_bounds, read_ranges};
 use crate::output::Placed;
 use crate::shard::ShardId;
 
@@ -62,17 +63,18 @@ impl Node {
         let mut n_ahead = 0usize;
         loop {
             if n_ahead == 0 {
+                ahead.at = reader.at;
                 n_ahead = self.prefetch_ahead(&mut ahead);
             }
             n_ahead = n_ahead.saturating_sub(1);
             let Some(message) = reader.next_message() else { break };
             match message {
-                Message::Request { head, lengths, text_at, .. } => {
-                    read_ranges(lengths, text_at, &mut ranges);
-                    self.take_request(from, &head, Args::new(&bytes, &ranges));
+                Message::Request { head, ranges: packed, text } => {
+                    read_ranges(packed, &mut ranges);
+                    self.take_request(from, &head, Args::new(text, &ranges));
                 }
-                Message::SharedRequest { head, bounds } => {
-                    read_bounds(bounds, &mut ranges);
+                Message::SharedRequest { head, ranges: packed } => {
+                    read_ranges(packed, &mut ranges);
                     let source = bulks.next().expect("a shared request comes with its buffer");
                     self.take_request(from, &head, Args::in_shared(&source, &ranges));
                 }
@@ -129,15 +131,14 @@ impl Node {
         let mut keys = [(0usize, 0u64); INBOX_WAVE];
         let (mut n, mut n_keys) = (0, 0);
         while n < INBOX_WAVE {
-            let Some(message) = ahead.next_message() else { break };
+            let Some(hashed) = ahead.skip_ahead() else { break };
             n += 1;
             // A shard that is away, lent as a whole, has no databases here.
-            if let Message::Request { head, .. } = message
-                && head.hashed_at != 0
-                && let Some(keyspace) = self.shard.keyspaces().get(usize::from(head.db.0))
+            if let Some((db, hash)) = hashed
+                && let Some(keyspace) = self.shard.keyspaces().get(usize::from(db.0))
             {
-                keyspace.prefetch_bucket(head.hash);
-                keys[n_keys] = (usize::from(head.db.0), head.hash);
+                keyspace.prefetch_bucket(hash);
+                keys[n_keys] = (usize::from(db.0), hash);
                 n_keys += 1;
             }
         }
@@ -210,48 +211,42 @@ impl Node {
     /// Runs a peer's request; the reply is written straight into the outbox.
     #[inline]
     fn run_for_peer(&mut self, from: ShardId, head: &RequestHead, row: &'static Row, args: Args<'_>) {
-        let mut outbox = std::mem::take(&mut self.outboxes[usize::from(from.0)]);
-        let mark = outbox.begin_reply(head.reply_to);
-        let outcome =
-            catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(head, row, args, &mut outbox.bytes)));
-        let is_deferred = outcome.unwrap_or_else(|panic| {
+        let at = usize::from(from.0);
+        let mark = self.outboxes[at].begin_reply(head.reply_to);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
+        let job = outcome.unwrap_or_else(|panic| {
             self.note_panic(row.command.name, &*panic);
             self.placed.clear();
-            outbox.bytes.truncate(mark);
-            Reply::new(&mut outbox.bytes, head.proto).error(INTERNAL_ERROR);
+            let out = &mut self.outboxes[at].bytes;
+            out.truncate(mark);
+            Reply::new(out, head.proto).error(INTERNAL_ERROR);
             None
         });
-        match is_deferred {
-            None if !self.placed.is_empty() => {
-                let strings = self.placed.drain(..).map(|(at, bytes)| (at - mark, bytes));
-                outbox.end_shared_reply(mark, strings);
+        let outbox = &mut self.outboxes[at];
+        let Some(job) = job else {
+            match self.placed.is_empty() {
+                true => outbox.end_reply(mark),
+                false => {
+                    let strings = self.placed.drain(..).map(|(at, bytes)| (at - mark, bytes));
+                    outbox.end_shared_reply(mark, strings);
+                }
             }
-            None => outbox.end_reply(mark),
-            Some(job) => {
-                self.placed.clear();
-                outbox.cancel_reply(mark, head.reply_to);
-                let caller = Caller { client: head.client, db: head.db };
-                let proto = head.proto;
-                self.jobs.push_back(super::RunningJob {
-                    job,
-                    to: head.reply_to,
-                    origin: from,
-                    caller,
-                    proto,
-                });
-            }
-        }
-        // The handler cannot have written to this outbox: it knows no peers.
-        self.outboxes[usize::from(from.0)] = outbox;
+            return;
+        };
+        self.placed.clear();
+        outbox.cancel_reply(mark, head.reply_to);
+        let caller = Caller { client: head.client, db: head.db };
+        let (to, proto) = (head.reply_to, head.proto);
+        self.jobs.push_back(RunningJob { job, to, origin: from, caller, proto });
     }
 
     #[inline]
     fn execute_for_peer(
         &mut self,
+        outbox: usize,
         head: &RequestHead,
         row: &'static Row,
         args: Args<'_>,
-        out: &mut Vec<u8>,
     ) -> Option<Box<dyn crate::command::Job>> {
         let caller = Caller { client: head.client, db: head.db };
         let (handler, proto) = match row.command.handler {
@@ -259,12 +254,16 @@ impl Node {
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
             Handler::Any(handler) => {
                 self.running = row.id;
-                self.any_at_owner(handler, caller, head.proto, out, args);
+                let mut out = std::mem::take(&mut self.scratch);
+                out.clear();
+                self.any_at_owner(handler, caller, head.proto, &mut out, args);
+                self.outboxes[outbox].bytes.extend_from_slice(&out);
+                self.scratch = out;
                 return None;
             }
             Handler::Flow(Flow::Watch) => {
                 self.watch_here(caller, args.from(1));
-                Reply::new(out, head.proto).ok();
+                Reply::new(&mut self.outboxes[outbox].bytes, head.proto).ok();
                 return None;
             }
             Handler::Flow(_) | Handler::Conn(_) | Handler::Whole(_) | Handler::Container | Handler::Words => {
@@ -272,6 +271,8 @@ impl Node {
             }
         };
         debug_assert!(row.shape != KeyShape::Many || self.single_owner(row, args) == Some(self.id));
+        // The handler cannot write to this outbox by itself: it knows no peers.
+        let out = &mut self.outboxes[outbox].bytes;
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
         if matches!(head.reply_to, ReplyTo::Slot { .. }) {

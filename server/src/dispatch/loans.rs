@@ -18,62 +18,62 @@ use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
-use super::halves::Half;
-use super::inbox::{LaneAsk, LaneItem};
-use super::{INTERNAL_ERROR, Node, Step};
+use super::halves::{Half, HalfBuffers};
+use super::route::Step;
+use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
-use crate::command::{Caller, Handler, ShardHandler};
+use crate::command::Handler;
 use crate::commands::Row;
-use crate::keyspace::{Entry, Key};
+use crate::keyspace::Entry;
 use crate::lend::holds::Admission;
-use crate::message::{Changes, HoldMode, LendId, Round};
+use crate::message::{HoldMode, LendId, Round};
 use crate::server::WorkerStats;
 use crate::shard::{DbIndex, Shard, ShardId};
 
 /// The owner's record of an ask that is granted or waits.
 pub(super) struct Ask {
-    mode: HoldMode,
-    client: ClientId,
-    has_watches: bool,
-    keys: Vec<Box<[u8]>>,
-    is_granted: bool,
+    pub(super) mode: HoldMode,
+    pub(super) client: ClientId,
+    pub(super) has_watches: bool,
+    pub(super) keys: Vec<Box<[u8]>>,
+    pub(super) is_granted: bool,
 }
 
 /// The coordinator's record.
 pub(super) struct Lend {
-    client: ClientId,
-    sequence: u32,
-    db: DbIndex,
-    proto: Proto,
-    row: &'static Row,
-    text: Vec<u8>,
-    ranges: Vec<ArgRange>,
+    pub(super) client: ClientId,
+    pub(super) sequence: u32,
+    pub(super) db: DbIndex,
+    pub(super) proto: Proto,
+    pub(super) row: &'static Row,
+    pub(super) text: Vec<u8>,
+    pub(super) ranges: Vec<ArgRange>,
     /// The queue of an EXEC.
-    multi: Option<Box<Multi>>,
-    mode: HoldMode,
-    owners: Vec<Owner>,
+    pub(super) multi: Option<Box<Multi>>,
+    pub(super) mode: HoldMode,
+    pub(super) owners: Vec<Owner>,
     /// Answers outstanding in the first round.
-    n_asked: usize,
+    pub(super) n_asked: usize,
     /// Index into `owners` of the one asked in the ordered round.
-    next_owner: usize,
-    round: Round,
-    is_refused: bool,
-    is_touched: bool,
+    pub(super) next_owner: usize,
+    pub(super) round: Round,
+    pub(super) is_refused: bool,
+    pub(super) is_touched: bool,
     /// Shards with watches of the client. They end when the lend has run: between two rounds a watched key may still change.
-    watch_mask: u64,
-    now_ms: i64,
+    pub(super) watch_mask: u64,
+    pub(super) now_ms: i64,
 }
 
-struct Owner {
-    shard: ShardId,
-    keys: Vec<Box<[u8]>>,
-    has_watches: bool,
-    is_granted: bool,
+pub(super) struct Owner {
+    pub(super) shard: ShardId,
+    pub(super) keys: Vec<Box<[u8]>>,
+    pub(super) has_watches: bool,
+    pub(super) is_granted: bool,
     /// (key index, database) and entry, both in the owner's order.
-    loans: Vec<(u32, DbIndex)>,
-    entries: Vec<Entry>,
-    whole: Option<Box<Shard>>,
+    pub(super) loans: Vec<(u32, DbIndex)>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) whole: Option<Box<Shard>>,
 }
 
 impl Lend {
@@ -255,141 +255,7 @@ impl Node {
         self.outboxes[peer].push_ask(id, client, mode, round, owner.has_watches, keys);
     }
 
-    // ---- the owner's side ----
-
-    pub(super) fn take_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
-        match (self.lanes.get_mut(&client), round) {
-            (Some(_), Round::Try) => self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend),
-            (Some(lane), Round::Wait) => lane.push_back(LaneItem::Ask(ask)),
-            (None, _) => self.admit_ask(client, round, ask),
-        }
-    }
-
-    pub(super) fn admit_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
-        let LaneAsk { from, lend, mode, has_watches, keys } = ask;
-        let server = &self.server;
-        let hashes = keys.iter().map(|key| server.hash_key(key));
-        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, hashes);
-        if admission == Admission::Refused {
-            self.outboxes[usize::from(from.0)].push_refuse(lend);
-            return;
-        }
-        self.asks.insert((from, lend), Ask { mode, client, has_watches, keys, is_granted: false });
-        if admission == Admission::Granted {
-            self.grant(from, lend);
-        }
-    }
-
-    /// The keys are held for the lend: send the entries, or go on if the lend is our own.
-    pub(super) fn grant(&mut self, to: ShardId, lend: LendId) {
-        if to == self.id {
-            self.own_grant(lend);
-            return;
-        }
-        let Some(ask) = self.asks.get_mut(&(to, lend)) else { return };
-        ask.is_granted = true;
-        let (mode, client, has_watches) = (ask.mode, ask.client, ask.has_watches);
-        let keys = std::mem::take(&mut ask.keys);
-        let is_touched = has_watches && self.shard.is_touched(client, self.now_ms);
-        let outbox = &mut self.outboxes[usize::from(to.0)];
-        let mut loans = Vec::new();
-        if mode == HoldMode::Whole {
-            // Empty, but with its databases: lends of keys of other shards run here meanwhile, on their guests alone.
-            let stand_in = Box::new(Shard::new(self.id, self.shard.n_databases(), self.server.seed, 0));
-            outbox.shards.push(std::mem::replace(&mut self.shard, stand_in));
-            self.unwatches_while_away = Some(Vec::new());
-            self.shard_trips += 1;
-        } else {
-            for (index, name) in keys.iter().enumerate() {
-                let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                for db in 0..self.shard.n_databases() {
-                    let db = DbIndex(db as u16);
-                    let keyspace = self.shard.keyspace(db);
-                    if keyspace.is_empty() {
-                        continue;
-                    }
-                    let entry = match mode {
-                        HoldMode::Shared => keyspace.share(&key, self.now_ms),
-                        HoldMode::Exclusive | HoldMode::Whole => keyspace.take(&key),
-                    };
-                    if let Some(entry) = entry {
-                        outbox.entries.push(entry);
-                        loans.push((index as u32, db));
-                    }
-                }
-            }
-        }
-        outbox.push_grant(lend, is_touched, self.now_ms, &loans);
-        self.asks.get_mut(&(to, lend)).expect("seen above").keys = keys;
-    }
-
-    /// Loans come home.
-    pub(super) fn take_return(
-        &mut self,
-        from: ShardId,
-        lend: LendId,
-        loans: &[(u32, DbIndex)],
-        returned: Vec<Entry>,
-        shard: Option<Box<Shard>>,
-        changed: Changes<'_>,
-    ) {
-        let Some(ask) = self.asks.remove(&(from, lend)) else { return };
-        debug_assert!(ask.is_granted, "only what was granted comes back");
-        match ask.mode {
-            HoldMode::Whole => {
-                let shard = shard.expect("a whole-shard lend returns the shard");
-                let stand_in = std::mem::replace(&mut self.shard, shard);
-                self.shard.stats.add(&stand_in.stats);
-                for client in self.unwatches_while_away.take().unwrap_or_default() {
-                    self.unwatch_here(client);
-                }
-            }
-            HoldMode::Shared => debug_assert!(returned.is_empty(), "shared entries stay with their owner"),
-            HoldMode::Exclusive => self.take_home(&ask.keys, loans, returned),
-        }
-        for (db, key) in changed {
-            self.shard.touch_watchers(db, key, false);
-        }
-        let mut freed = Vec::new();
-        let server = &self.server;
-        self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);
-        if ask.mode == HoldMode::Shared {
-            self.end_sharing(&ask.keys);
-        }
-        self.run_freed(freed);
-    }
-
-    /// The entries that nobody reads in place any more may change and expire again.
-    fn end_sharing(&mut self, keys: &[Box<[u8]>]) {
-        for name in keys {
-            if self.holds.is_shared(self.server.hash_key(name)) {
-                continue;
-            }
-            let key = Key { bytes: name, hash: self.server.hash_key(name) };
-            for db in 0..self.shard.n_databases() {
-                self.shard.keyspace(DbIndex(db as u16)).end_sharing(&key);
-            }
-        }
-    }
-
-    fn take_home(&mut self, keys: &[Box<[u8]>], loans: &[(u32, DbIndex)], returned: Vec<Entry>) {
-        // In the order of the keys and, for one key, of the databases: so `grant` and `collect_guests` walk.
-        let mut returned = loans.iter().zip(returned).peekable();
-        for (index, name) in keys.iter().enumerate() {
-            let key = Key { bytes: name, hash: self.server.hash_key(name) };
-            for db in 0..self.shard.n_databases() {
-                let db = DbIndex(db as u16);
-                let entry =
-                    returned.next_if(|((i, d), _)| *i as usize == index && *d == db).map(|(_, entry)| entry);
-                self.shard.keyspace(db).take_home(&key, entry);
-            }
-        }
-        debug_assert!(returned.next().is_none(), "a loan came home out of order");
-    }
-
-    // ---- the coordinator's side ----
-
-    fn own_grant(&mut self, id: LendId) {
+    pub(super) fn own_grant(&mut self, id: LendId) {
         let Some(lend) = self.lends.get_mut(&id) else { return };
         let client = lend.client;
         let mut has_watches = false;
@@ -568,7 +434,8 @@ impl Node {
     /// The other half was refused: the command becomes a lend in its ordered round.
     pub(super) fn lend_instead(&mut self, id: LendId, half: Half) {
         self.release_half(&half);
-        let args = Args::new(&half.text, &half.ranges);
+        let HalfBuffers { text, ranges, .. } = half.buffers;
+        let args = Args::new(&text, &ranges);
         let keys = Self::keys_of(half.row, args);
         let plan = LendPlan { row: half.row, args, multi: None, mode: half.mode, keys, watch_mask: 0 };
         let owners = self.owners_of(&plan);
@@ -578,8 +445,8 @@ impl Node {
             db: half.db,
             proto: half.proto,
             row: half.row,
-            text: half.text,
-            ranges: half.ranges,
+            text,
+            ranges,
             multi: None,
             mode: half.mode,
             owners,
@@ -593,167 +460,6 @@ impl Node {
         };
         self.lends.insert(id, lend);
         self.begin_ordered_round(id, None);
-    }
-
-    /// After a panic: every shard to its place, and every key to its shard.
-    #[cold]
-    fn sort_shards(&mut self, shards: &mut [(ShardId, Box<Shard>)]) {
-        for (place, shard) in shards.iter_mut() {
-            if shard.id == self.id && self.shard.id == *place {
-                std::mem::swap(&mut self.shard, shard);
-            }
-        }
-        for db in 0..self.shard.n_databases() {
-            let db = DbIndex(db as u16);
-            let server = self.server.clone();
-            let entries = self.shard.keyspaces()[db.0 as usize].iter();
-            let guests = entries.filter(|entry| server.shard_of(entry.key()) != self.id);
-            let guests: Vec<Box<[u8]>> = guests.map(|entry| entry.key().into()).collect();
-            for name in guests {
-                let key = Key { bytes: &name, hash: self.server.hash_key(&name) };
-                let home = shards.iter_mut().find(|(place, _)| *place == self.server.shard_of(&name));
-                if let (Some(entry), Some((_, home))) = (self.shard.keyspace(db).remove(&key), home) {
-                    home.keyspace(db).adopt(key.hash, entry);
-                }
-            }
-        }
-    }
-
-    /// Runs the handler (or the EXEC queue) on the own keyspace with the lent entries in it.
-    fn run_lent(
-        &mut self,
-        client: &mut Box<Client>,
-        lend: &mut Lend,
-        out: &mut Vec<u8>,
-    ) -> Vec<(DbIndex, Box<[u8]>)> {
-        self.shard.begin_guests();
-        for owner in lend.owners.iter_mut().filter(|owner| owner.shard != self.id) {
-            let entries = std::mem::take(&mut owner.entries);
-            let mut kept = Vec::with_capacity(entries.len());
-            for (loan, entry) in std::mem::take(&mut owner.loans).into_iter().zip(entries) {
-                let name = &owner.keys[loan.0 as usize];
-                let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                self.shard.keyspace(loan.1).adopt(key.hash, entry);
-                kept.push(loan);
-            }
-            owner.loans = kept;
-        }
-        if let Some(multi) = lend.multi.take() {
-            if lend.is_touched {
-                Self::answer_touched(client, &multi, lend.proto, out);
-            } else {
-                self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
-            }
-        } else {
-            let Handler::Shard(handler) = lend.row.command.handler else {
-                panic!("'{}' is not lent keys", lend.row.command.name)
-            };
-            let args = Args::new(&lend.text, &lend.ranges);
-            self.shard_into(handler, Caller { client: lend.client, db: lend.db }, lend.proto, out, args);
-        }
-        self.collect_guests(lend);
-        self.shard.end_guests()
-    }
-
-    /// Takes the lent entries out of the own keyspace again; those that the handler deleted are gone.
-    fn collect_guests(&mut self, lend: &mut Lend) {
-        let is_shared = lend.mode == HoldMode::Shared;
-        for owner in lend.owners.iter_mut().filter(|owner| owner.shard != self.id) {
-            if is_shared {
-                for (index, db) in std::mem::take(&mut owner.loans) {
-                    let name = &owner.keys[index as usize];
-                    let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                    // An alias: what it points at has never left its owner.
-                    drop(self.shard.keyspace(db).remove(&key));
-                }
-                continue;
-            }
-            owner.loans.clear();
-            if lend.mode != HoldMode::Exclusive {
-                continue;
-            }
-            for (index, name) in owner.keys.iter().enumerate() {
-                let key = Key { bytes: name, hash: self.server.hash_key(name) };
-                for db in 0..self.shard.n_databases() {
-                    let db = DbIndex(db as u16);
-                    if self.shard.keyspace(db).is_empty() {
-                        continue;
-                    }
-                    if let Some(entry) = self.shard.keyspace(db).remove(&key) {
-                        owner.loans.push((index as u32, db));
-                        owner.entries.push(entry);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Runs a `Whole` handler, or an EXEC that needs every shard, on all shards in turn.
-    fn run_whole(
-        &mut self,
-        client: &mut Box<Client>,
-        lend: &mut Lend,
-        shards: &mut [(ShardId, Box<Shard>)],
-        out: &mut Vec<u8>,
-    ) {
-        if let Some(multi) = lend.multi.take() {
-            match lend.is_touched {
-                true => Self::answer_touched(client, &multi, lend.proto, out),
-                false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
-            }
-            return;
-        }
-        let Handler::Whole(handler) = lend.row.command.handler else {
-            panic!("'{}' does not take whole shards", lend.row.command.name)
-        };
-        let args = Args::new(&lend.text, &lend.ranges);
-        let caller = Caller { client: lend.client, db: lend.db };
-        let mut others: Vec<&mut Box<Shard>> = shards.iter_mut().map(|(_, shard)| shard).collect();
-        self.on_all_shards(&mut others, handler, caller, lend.proto, out, args);
-    }
-
-    /// Runs a handler on the own shard and on `others`; the own shard's reply counts.
-    pub(super) fn on_all_shards(
-        &mut self,
-        others: &mut [&mut Box<Shard>],
-        handler: ShardHandler,
-        caller: Caller,
-        proto: Proto,
-        out: &mut Vec<u8>,
-        args: Args<'_>,
-    ) {
-        self.shard_into(handler, caller, proto, out, args);
-        let mut ignored = Vec::new();
-        for other in others {
-            ignored.clear();
-            std::mem::swap(&mut self.shard, *other);
-            self.shard_into(handler, caller, proto, &mut ignored, args);
-            std::mem::swap(&mut self.shard, *other);
-        }
-    }
-
-    /// Runs a `Shard` handler into `out`.
-    pub(super) fn shard_into(
-        &mut self,
-        handler: ShardHandler,
-        caller: Caller,
-        proto: Proto,
-        out: &mut Vec<u8>,
-        args: Args<'_>,
-    ) {
-        let start = out.len();
-        let mut ctx = ctx!(self, caller, out, proto);
-        let outcome = handler(&mut ctx, args);
-        if let Some(mut job) = ctx.job.take() {
-            // Inside a transaction a long command runs through.
-            out.truncate(start);
-            ctx = ctx!(self, caller, out, proto);
-            while !job.slice(&mut ctx) {}
-            return;
-        }
-        if let Err(error) = outcome {
-            self.fail_into(out, start, proto, &error);
-        }
     }
 
     /// Everything that was granted goes home; waiters of the own shard run.

@@ -5,8 +5,10 @@
 
 use skerry_resp::reply::{Proto, Reply};
 
+use super::Node;
 use super::loans::LendPlan;
-use super::{Admit, Node, Step};
+use super::route::Step;
+use super::wave::Admit;
 use crate::args::Args;
 use crate::client::{Client, Closing, Multi, Parked, Queued, ReplyMode};
 use crate::command::{Caller, Flags, Flow, Handler, Merge};

@@ -1,7 +1,7 @@
 //! How bytes are written in dialogues: words of a command line, and the escapes inside quotes.
 //!
 //! A word is bare, or quoted with `\r \n \t \" \\ \xHH`, or a spelled-out argument:
-//! `@rep(x,100)` a hundred x, `@f32(1,-2.5)` little-endian float32s, `@now+10` and `@now_ms-5` the time then.
+//! `@rep(x,100)` a hundred x, `@f32(1,-2.5)` little-endian float32s, `@hex(00ff)` bytes, `@now+10` and `@now_ms-5` the time then.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -105,6 +105,10 @@ fn bare(word: &str) -> Result<Vec<u8>, String> {
         "rep" => {
             let (text, count) = inside.rsplit_once(',').ok_or_else(bad)?;
             Ok(text.repeat(count.parse().map_err(|_| bad())?).into_bytes())
+        }
+        "hex" => {
+            let digits = inside.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).map_err(|_| bad()));
+            digits.map(|pair| u8::from_str_radix(pair?, 16).map_err(|_| bad())).collect()
         }
         "f32" => {
             let mut out = Vec::new();

@@ -11,6 +11,7 @@ use super::token::{Token, tokenize};
 #[derive(Debug)]
 pub struct Filter {
     source: Box<[u8]>,
+    hash: u64,
     pub(super) program: Box<[Step]>,
     /// Values on the stack at most.
     pub(super) max_depth: usize,
@@ -43,6 +44,7 @@ impl Filter {
         Yard::compile(tokens)
             .map(|yard| Filter {
                 source: whole.into(),
+                hash: hash_of(whole),
                 program: yard.program.into_boxed_slice(),
                 max_depth: yard.max_depth,
             })
@@ -54,10 +56,21 @@ impl Filter {
         &self.source
     }
 
+    /// Of the text; never 0.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Steps of one evaluation: what it costs next to another.
     pub fn n_steps(&self) -> usize {
         self.program.len()
     }
+}
+
+/// FNV-1a. Texts of one hash are told apart where it matters.
+fn hash_of(text: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    text.iter().fold(0xCBF2_9CE4_8422_2325, step).max(1)
 }
 
 /// An operator that waits for its right operand, or a parenthesis that waits for its end.

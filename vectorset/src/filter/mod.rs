@@ -11,6 +11,8 @@
 //! - `attribute`: the lenient JSON reader and what it keeps
 //! - `eval`: the value stack and the operators
 //! - `number`: text as a number, as C's strtod reads it
+//! - `search`: which way a search with a filter takes
+//! - `matches`, `log`: lists of what an expression matches, and what changed since they were made
 //!
 //! Nothing recurses, so neither deep parentheses nor deep arrays can exhaust a stack; every pass is linear in
 //! its text, up to a sort of the field names. `twin` is the slow oracle of the tests: it reads the raw JSON
@@ -20,7 +22,10 @@
 mod attribute;
 mod compile;
 mod eval;
+mod log;
+mod matches;
 mod number;
+mod search;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -29,3 +34,6 @@ mod twin;
 
 pub use attribute::Attribute;
 pub use compile::{Filter, FilterError};
+pub(crate) use matches::MatchCache;
+pub use search::FilteredSearch;
+pub(crate) use search::FilteredState;

@@ -10,11 +10,13 @@
 //! 0 first and then upwards, so that a concurrent search that meets it can always go on. Levels are drawn
 //! with the paper's mL = 1/ln M (Redis: a quarter of the nodes on each next level).
 
+mod block;
 mod delete;
 mod insert;
 mod neighbors;
 mod search;
 
+pub(crate) use block::Block;
 pub(crate) use insert::Plan;
 pub(crate) use neighbors::Selection;
 pub(crate) use search::MAX_TIES;
@@ -23,7 +25,7 @@ pub use search::Progress;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::codes::{CodeProbe, Codes, Form};
-use crate::distance::{BLOCK_FLOATS, Block, Kernels, kernels};
+use crate::distance::{self, BLOCK_FLOATS, Kernels, kernels};
 use crate::error::Error;
 use crate::graph::{Graph, NodeId};
 use crate::params::{CodeWidth, Metric, Params, Quantization};
@@ -45,6 +47,8 @@ pub(crate) struct Index {
     pub(crate) geometry: Geometry,
     pub(crate) params: Params,
     kernels: &'static Kernels,
+    /// Bits of the largest squared length of a vector ever stored; kept under inner products only.
+    largest_square: AtomicU32,
     /// All ids ever given are below.
     bound: AtomicU32,
 }
@@ -53,14 +57,15 @@ pub(crate) struct Index {
 #[derive(Default)]
 pub(crate) struct Probe {
     /// As a row; only of the last vector that was prepared.
-    floats: Vec<Block>,
+    floats: Vec<distance::Block>,
     code: CodeProbe,
-    metric: Metric,
+    /// From what inner products are taken to make a distance of them.
+    offset: f32,
 }
 
 impl Probe {
     pub(crate) fn capacity_bytes(&self) -> usize {
-        self.floats.capacity() * size_of::<Block>() + self.code.capacity_bytes()
+        self.floats.capacity() * size_of::<distance::Block>() + self.code.capacity_bytes()
     }
 }
 
@@ -97,8 +102,14 @@ impl Index {
             geometry,
             params,
             kernels: kernels(),
+            largest_square: AtomicU32::new(0),
             bound: AtomicU32::new(0),
         }
+    }
+
+    fn code_stride(&self) -> usize {
+        let form = self.codes.as_ref().map(Codes::form);
+        form.map_or(0, |form| Codes::stride(form, self.params.dim as usize, self.params.metric))
     }
 
     pub(crate) fn bound(&self) -> u32 {
@@ -115,6 +126,11 @@ impl Index {
 
     /// Writer only: stores the vector last prepared in `probe` for an id that no reader knows.
     pub(crate) fn write(&self, id: NodeId, probe: &Probe) {
+        if self.params.metric == Metric::Ip {
+            // Positive floats are ordered as their bits are.
+            let square = self.kernels.dot.one(&probe.floats, &probe.floats);
+            self.largest_square.fetch_max(square.to_bits(), Ordering::Relaxed);
+        }
         if let Some(rows) = &self.rows {
             rows.write(id, &probe.floats);
         }
@@ -147,25 +163,23 @@ impl Index {
     }
 
     fn prepare_code(&self, probe: &mut Probe) {
-        probe.metric = self.params.metric;
+        (probe.offset, probe.code.offset) = (0.0, 0.0);
         if let Some(codes) = &self.codes {
             codes.prepare(floats(&probe.floats, self.params.dim as usize), &mut probe.code, self.kernels);
         }
     }
 
-    #[allow(dead_code)] // For the loader of dumps.
     /// Makes `probe` hold a vector in Redis's stored form (`blob`), to be written down as it is. `None` if the
     /// blob is not of this set's shape or not finite.
     pub(crate) fn prepare_blob(&self, blob: &[u8], range: f32, probe: &mut Probe) -> Option<()> {
         let dim = self.params.dim as usize;
-        probe.metric = self.params.metric;
         let Some(codes) = self.codes.as_ref().filter(|_| self.rows.is_none()) else {
             let floats = blob.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]));
             if blob.len() != dim * 4 || floats.clone().any(|x| !x.is_finite()) {
                 return None;
             }
             probe.floats.clear();
-            probe.floats.resize(dim.div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
+            probe.floats.resize(dim.div_ceil(BLOCK_FLOATS), distance::Block([0.0; BLOCK_FLOATS]));
             probe.floats.iter_mut().flat_map(|block| &mut block.0).zip(floats).for_each(|(to, x)| *to = x);
             self.prepare_code(probe);
             return Some(());
@@ -197,15 +211,15 @@ impl Index {
             }
             (None, None) => unreachable!("a set has rows or codes"),
         }
-        probe.metric = self.params.metric;
         self.measure_structure(probe);
     }
 
-    /// Makes a prepared probe measure what the graph is built by. Inner products are no distance: the nearest
-    /// to itself may be another. Graphs for them are built by the Euclidean one.
+    /// Makes a prepared probe measure what the graph is built by: inner products taken from the square of the
+    /// largest length, so that no distance is negative and factors mean something.
     pub(crate) fn measure_structure(&self, probe: &mut Probe) {
-        if probe.metric == Metric::Ip {
-            probe.metric = Metric::L2;
+        if self.params.metric == Metric::Ip {
+            let largest = f32::from_bits(self.largest_square.load(Ordering::Relaxed));
+            (probe.offset, probe.code.offset) = (largest, largest);
         }
     }
 
@@ -214,7 +228,7 @@ impl Index {
     #[inline(always)]
     pub(crate) fn distance(&self, probe: &Probe, id: NodeId) -> f32 {
         match &self.codes {
-            Some(codes) => codes.distance(&probe.code, probe.metric, id, self.kernels),
+            Some(codes) => codes.distance(&probe.code, id, self.kernels),
             None => self.exact_distance(probe, id),
         }
     }
@@ -224,7 +238,7 @@ impl Index {
     pub(crate) fn distances(&self, probe: &Probe, four: &[NodeId], mut each: impl FnMut(NodeId, f32)) {
         if let &[a, b, c, d] = four {
             let distances = match (&self.codes, &self.rows) {
-                (Some(codes), _) => codes.distance4(&probe.code, probe.metric, [a, b, c, d], self.kernels),
+                (Some(codes), _) => codes.distance4(&probe.code, [a, b, c, d], self.kernels),
                 (None, Some(rows)) => self.row_distance4(rows, probe, [a, b, c, d]),
                 (None, None) => unreachable!("a set has rows or codes"),
             };
@@ -261,8 +275,8 @@ impl Index {
     /// The distance that scores are told from. `probe` was prepared from a vector.
     pub(crate) fn exact_distance(&self, probe: &Probe, id: NodeId) -> f32 {
         match (&self.rows, &self.codes) {
-            (Some(rows), _) => self.row_distance(probe.metric, &probe.floats, rows.row(id)),
-            (None, Some(codes)) => codes.distance(&probe.code, probe.metric, id, self.kernels),
+            (Some(rows), _) => self.row_distance(probe.offset, &probe.floats, rows.row(id)),
+            (None, Some(codes)) => codes.distance(&probe.code, id, self.kernels),
             (None, None) => unreachable!("a set has rows or codes"),
         }
     }
@@ -282,31 +296,31 @@ impl Index {
     /// The distance between two elements, as their scores tell it.
     pub(crate) fn distance_between(&self, a: NodeId, b: NodeId) -> f32 {
         match &self.rows {
-            Some(rows) => self.row_distance(self.params.metric, rows.row(a), rows.row(b)),
+            Some(rows) => self.row_distance(0.0, rows.row(a), rows.row(b)),
             None => {
                 let mut probe = Probe::default();
                 self.probe_stored(a, &mut probe);
-                probe.metric = self.params.metric;
+                probe.code.offset = 0.0;
                 self.distance(&probe, b)
             }
         }
     }
 
-    fn row_distance(&self, metric: Metric, a: &[Block], b: &[Block]) -> f32 {
-        match metric {
+    fn row_distance(&self, offset: f32, a: &[distance::Block], b: &[distance::Block]) -> f32 {
+        match self.params.metric {
             Metric::Cosine => 1.0 - self.kernels.dot.one(a, b),
             Metric::L2 => self.kernels.squares.one(a, b),
-            Metric::Ip => -self.kernels.dot.one(a, b),
+            Metric::Ip => offset - self.kernels.dot.one(a, b),
         }
     }
 
     #[inline(always)]
     fn row_distance4(&self, rows: &Rows, probe: &Probe, ids: [NodeId; 4]) -> [f32; 4] {
         let four = ids.map(|id| rows.row(id));
-        match probe.metric {
+        match self.params.metric {
             Metric::Cosine => self.kernels.dot.four(&probe.floats, four).map(|dot| 1.0 - dot),
             Metric::L2 => self.kernels.squares.four(&probe.floats, four),
-            Metric::Ip => self.kernels.dot.four(&probe.floats, four).map(|dot| -dot),
+            Metric::Ip => self.kernels.dot.four(&probe.floats, four).map(|dot| probe.offset - dot),
         }
     }
 

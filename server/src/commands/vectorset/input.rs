@@ -1,0 +1,58 @@
+//! Vectors as clients write them: `FP32 blob` and `VALUES n v1 ... vn`, and the words around them.
+//!
+//! No allocation is sized by a declared number: VALUES is believed only if that many arguments follow.
+
+use skerry_resp::number::{parse_f64, parse_i64};
+use skerry_vectorset::MAX_DIM;
+
+use super::INVALID_VECTOR;
+use crate::args::{Args, is_word};
+use crate::error::CommandError;
+
+/// The vector that begins at argument `at`, which moves past it.
+///
+/// Departure from Redis: a component that is no finite float32 is refused. Such a row would have no distance to
+/// anything.
+pub(super) fn parse_vector(args: Args<'_>, at: &mut usize) -> Result<Vec<f32>, CommandError> {
+    read_vector(args, at).ok_or(INVALID_VECTOR)
+}
+
+fn read_vector(args: Args<'_>, at: &mut usize) -> Option<Vec<f32>> {
+    let mut cursor = args.cursor(*at);
+    let form = cursor.maybe_next()?;
+    let vector: Vec<f32> = if is_word(form, "FP32") {
+        let (numbers, rest) = cursor.maybe_next()?.as_chunks();
+        if !rest.is_empty() || numbers.len() > MAX_DIM as usize {
+            return None;
+        }
+        numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    } else if is_word(form, "VALUES") {
+        let dim = usize::try_from(parse_i64(cursor.maybe_next()?)?).ok()?;
+        if dim > cursor.left() || dim > MAX_DIM as usize {
+            return None;
+        }
+        (0..dim).map(|_| Some(parse_f64(cursor.maybe_next()?)? as f32)).collect::<Option<_>>()?
+    } else {
+        return None;
+    };
+    *at = cursor.position();
+    let is_sound = !vector.is_empty() && vector.iter().all(|x| x.is_finite());
+    is_sound.then_some(vector)
+}
+
+/// Whether a vector begins at argument `at`.
+pub(super) fn begins_vector(word: &[u8]) -> bool {
+    is_word(word, "FP32") || is_word(word, "VALUES")
+}
+
+/// `REDUCE dim` at argument `at`, which moves past it. Departure from Redis 8.2.3, as in later ones: more
+/// components than a vector can have are refused, and nothing is cut to 32 bits.
+pub(super) fn parse_reduce(args: Args<'_>, at: &mut usize) -> Result<Option<u32>, CommandError> {
+    if *at + 1 >= args.len() || !is_word(args.get(*at), "REDUCE") {
+        return Ok(None);
+    }
+    let dim = parse_i64(args.get(*at + 1)).and_then(|dim| u32::try_from(dim).ok());
+    let dim = dim.filter(|dim| (1..=MAX_DIM).contains(dim)).ok_or(INVALID_VECTOR)?;
+    *at += 2;
+    Ok(Some(dim))
+}

@@ -1,0 +1,341 @@
+//! From a parsed request to where it runs: the gates, then the handler's kind times the number of owners of its keys.
+//!
+//! A request for another shard is copied into that peer's outbox; credit bounds how many are unanswered there. The rules of order
+//! (`may_go`) stand here and nowhere else.
+
+use super::wave::{Admit, Item};
+use super::{CREDIT, Node, gate};
+use crate::args::Args;
+use crate::client::{Client, ClientId, Parked, ReplyMode, Slot};
+use crate::command::{Command, Flow, Handler};
+use crate::commands::{KeyShape, Row};
+use crate::error::CommandError;
+use crate::lend::holds::Who;
+use crate::message::{HoldMode, ReplyTo, RequestHead};
+use crate::shard::ShardId;
+
+/// An outbox that holds more takes no further requests (replies always fit: they were reserved by the peer's credit).
+const MAX_OUTBOX_BYTES: usize = 4 << 20;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Done,
+    /// It has not run; the client is parked and the request stays in its input.
+    Parked,
+}
+
+impl Node {
+    #[inline]
+    pub(super) fn run_request(
+        &mut self,
+        client: &mut Box<Client>,
+        item: &Item,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
+        self.mark = (client.out.len(), client.held.len());
+        let row = match item.row {
+            Ok(row) => row,
+            Err(unknown) => {
+                self.refuse_unknown(client, unknown, args);
+                return Step::Done;
+            }
+        };
+        if self.needs_gate(client, row, args) {
+            match self.gate(client, row, args) {
+                gate::Verdict::Run => {}
+                gate::Verdict::Answered => return Step::Done,
+                gate::Verdict::Parked(reason) => {
+                    client.parked = reason;
+                    return Step::Parked;
+                }
+            }
+        }
+        client.last_command = Some(row.command);
+        self.running = row.id;
+        let started = self.stats.begin(row.id);
+        let step = self.route(client, row, item, args, admit);
+        if step == Step::Done {
+            client.n_commands += 1;
+            self.stats.end(row.id, started);
+            let is_settled = std::mem::take(&mut client.is_reply_settled);
+            if client.reply_mode != ReplyMode::On && !is_settled {
+                self.mute(client);
+            }
+        }
+        step
+    }
+
+    /// Kind of handler times number of owners: every case of routing.
+    #[inline]
+    pub(super) fn route(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        item: &Item,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
+        if client.is_exec_rebinding {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
+        match row.command.handler {
+            Handler::Conn(_) | Handler::Flow(Flow::Reset)
+                if client.n_lends > 0 && is_exec(client.lend_command) =>
+            {
+                // A transaction in flight may hold commands that change the connection, too.
+                client.parked = Parked::Order;
+                Step::Parked
+            }
+            Handler::Conn(handler) => {
+                self.run_conn(client, handler, args);
+                Step::Done
+            }
+            Handler::Shard(handler) => match row.shape {
+                KeyShape::One(index) => {
+                    let args = args.with_hash(usize::from(index), item.hash);
+                    self.route_single(client, row, item.shard, args, admit, |node, client, args| {
+                        node.run_shard(client, handler, args);
+                    })
+                }
+                KeyShape::None => {
+                    self.route_single(client, row, self.id, args, admit, |node, client, args| {
+                        node.run_shard(client, handler, args);
+                    })
+                }
+                KeyShape::Many if self.n_shards() == 1 => {
+                    self.run_shard(client, handler, args);
+                    Step::Done
+                }
+                KeyShape::Many => match self.single_owner(row, args) {
+                    Some(shard) => {
+                        self.route_single(client, row, shard, args, admit, |node, client, args| {
+                            node.run_shard(client, handler, args);
+                        })
+                    }
+                    None => self.start_lend(client, row, args),
+                },
+            },
+            Handler::Any(handler) => self.route_any(client, row, item, args, admit, handler),
+            Handler::Cursor(handler) => {
+                let shard = crate::commands::generic::shard_of_cursor(args, self.n_shards());
+                self.route_single(client, row, shard, args, admit, |node, client, args| {
+                    node.run_shard(client, handler, args);
+                })
+            }
+            Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
+            Handler::Whole(handler) => match self.n_shards() {
+                1 => {
+                    self.run_shard(client, handler, args);
+                    Step::Done
+                }
+                _ => self.start_lend(client, row, args),
+            },
+            Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
+            Handler::Container => {
+                self.refuse(client, CommandError::WrongArity(row.command.name));
+                Step::Done
+            }
+            Handler::Words => {
+                self.refuse(client, crate::commands::wrong_subcommand(args, "DEBUG"));
+                Step::Done
+            }
+        }
+    }
+
+    /// A request whose keys have one owner.
+    #[inline]
+    pub(super) fn route_single(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        shard: ShardId,
+        args: Args<'_>,
+        admit: Admit,
+        run: impl FnOnce(&mut Self, &mut Box<Client>, Args<'_>),
+    ) -> Step {
+        if self.n_shards() > 1 {
+            if !self.may_go(client, row, 1 << shard.0) {
+                client.parked = Parked::Order;
+                return Step::Parked;
+            }
+            if shard != self.id {
+                return self.send_request(client, row, shard, args);
+            }
+            if admit == Admit::Check && !self.holds.is_idle() && !self.admits_here(row, args) {
+                self.wait_here(Who::Request(client.id), row, args);
+                client.parked = Parked::Hold;
+                return Step::Parked;
+            }
+        }
+        run(self, client, args);
+        Step::Done
+    }
+
+    /// Whether the order of this client's requests lets one go that touches the shards in `mask`.
+    pub(super) fn may_go(&self, client: &Client, row: &Row, mask: u64) -> bool {
+        if client.n_lends > 0 || (client.n_gathers > 0 && row.command.is_write()) {
+            return false;
+        }
+        if client.n_unanswered_writes > 0 {
+            let is_other = client.write_command.is_none_or(|c| !std::ptr::eq(c, row.command));
+            let is_elsewhere = client.write_mask & !mask != 0;
+            if row.command.is_write() && is_other && is_elsewhere {
+                return false;
+            }
+        }
+        !self.is_strict || client.pending.is_empty()
+    }
+
+    /// Whether the holds of this shard let the request run now.
+    pub(super) fn admits_here(&self, row: &Row, args: Args<'_>) -> bool {
+        if row.shape == KeyShape::None {
+            return match row.is_viewer {
+                true => self.holds.admits_viewer(),
+                false => self.holds.admits_keyless(),
+            };
+        }
+        let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
+        let mut admits = self.holds.admits_keyless();
+        row.command.for_each_key(args, |index, _| {
+            let hash = args.known_hash(index).unwrap_or_else(|| self.server.hash_key(args.get(index)));
+            admits = admits && self.holds.admits(mode, std::iter::once(hash));
+        });
+        admits
+    }
+
+    /// Makes a request wait for the holds of this shard.
+    pub(super) fn wait_here(&mut self, who: Who, row: &Row, args: Args<'_>) {
+        if row.shape == KeyShape::None {
+            match row.is_viewer {
+                true => self.holds.wait_to_view(who),
+                false => self.holds.wait_at_gate(who),
+            }
+            return;
+        }
+        let mode = if row.command.is_write() { HoldMode::Exclusive } else { HoldMode::Shared };
+        let mut keys = Vec::new();
+        row.command.for_each_key(args, |index, _| keys.push(self.server.hash_key(args.get(index))));
+        self.holds.wait(who, mode, keys.into_iter());
+    }
+
+    /// The owner of all keys, if it is one. No keys at all: this shard.
+    pub(super) fn single_owner(&self, row: &Row, args: Args<'_>) -> Option<ShardId> {
+        let mut owner = None;
+        let mut is_single = true;
+        row.command.for_each_key(args, |index, _| {
+            if !is_single {
+                return;
+            }
+            let shard = self.server.shard_of(args.get(index));
+            is_single &= *owner.get_or_insert(shard) == shard;
+        });
+        is_single.then(|| owner.unwrap_or(self.id))
+    }
+
+    /// Puts a request into the owner's outbox.
+    pub(super) fn send_request(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        shard: ShardId,
+        args: Args<'_>,
+    ) -> Step {
+        if client.pending.len() >= client.max_pending() {
+            client.parked = Parked::Room;
+            return Step::Parked;
+        }
+        if !self.take_credit(client.id, shard) {
+            client.parked = Parked::Credit;
+            return Step::Parked;
+        }
+        let is_write = row.command.is_write();
+        if is_write {
+            let is_run = client.n_unanswered_writes == 0
+                || client.write_command.is_some_and(|command| std::ptr::eq(command, row.command));
+            client.n_unanswered_writes += 1;
+            client.write_command = is_run.then_some(row.command);
+            client.write_mask |= 1 << shard.0;
+        }
+        let sequence = client.next_sequence();
+        let to = ReplyTo::Slot { client: client.id, sequence };
+        self.push_request(shard, to, client, row, args);
+        client.pending.push_back(Slot::Waiting { is_write, is_muted: false });
+        Step::Done
+    }
+
+    #[inline]
+    pub(super) fn push_request(
+        &mut self,
+        shard: ShardId,
+        to: ReplyTo,
+        client: &Client,
+        row: &Row,
+        args: Args<'_>,
+    ) {
+        let hashed_at = match row.shape {
+            KeyShape::One(index) if args.known_hash(usize::from(index)).is_some() => index,
+            _ => 0,
+        };
+        let head = RequestHead {
+            reply_to: to,
+            client: client.id,
+            db: client.db,
+            proto: client.proto,
+            command: row.id.0,
+            hashed_at,
+            hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
+        };
+        let outbox = &mut self.outboxes[usize::from(shard.0)];
+        match args.shared_source() {
+            Some(source) => outbox.push_shared_request(&head, source.clone(), args.ranges()),
+            None => outbox.push_request(&head, args),
+        }
+    }
+
+    /// Reserves room toward `peer` for one request and its reply.
+    pub(super) fn take_credit(&mut self, client: ClientId, peer: ShardId) -> bool {
+        let peer = usize::from(peer.0);
+        if self.credit[peer] <= 0 || self.outboxes[peer].bytes.len() > MAX_OUTBOX_BYTES {
+            self.credit_waiters[peer].push(client);
+            return false;
+        }
+        self.credit[peer] -= 1;
+        true
+    }
+
+    pub(super) fn give_credit(&mut self, peer: ShardId) {
+        let peer = usize::from(peer.0);
+        self.credit[peer] += 1;
+        debug_assert!(self.credit[peer] <= CREDIT, "credit given back twice");
+    }
+
+    /// Called once a turn, when outboxes were published: clients that lacked credit go on.
+    pub fn wake_credit_waiters(&mut self) {
+        for peer in 0..self.credit.len() {
+            if !self.credit_waiters[peer].is_empty()
+                && self.credit[peer] > CREDIT / 4
+                && self.outboxes[peer].bytes.len() < MAX_OUTBOX_BYTES / 2
+            {
+                for id in std::mem::take(&mut self.credit_waiters[peer]) {
+                    self.unpark(id, Parked::Credit);
+                }
+            }
+        }
+    }
+
+    /// Keys of `args`, once each.
+    pub(super) fn keys_of<'a>(row: &Row, args: Args<'a>) -> Vec<&'a [u8]> {
+        let mut keys = Vec::new();
+        row.command.for_each_key(args, |index, _| keys.push(args.get(index)));
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+fn is_exec(command: Option<&Command>) -> bool {
+    command.is_some_and(|command| matches!(command.handler, Handler::Flow(Flow::Exec)))
+}

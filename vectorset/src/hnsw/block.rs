@@ -1,0 +1,40 @@
+//! The codes of some nodes side by side, for scans of always the same nodes: memory is read in order, and
+//! nothing of other nodes with it.
+
+use super::{Index, Probe};
+use crate::codes::Codes;
+use crate::graph::NodeId;
+
+pub(crate) struct Block {
+    codes: Codes,
+    bytes: usize,
+}
+
+impl Block {
+    /// Bytes that a block of `n` nodes takes, about; `None` if the set has no codes.
+    pub(crate) fn bytes_of(index: &Index, n: usize) -> Option<usize> {
+        index.codes.as_ref().map(|_| n * index.code_stride())
+    }
+
+    /// Copies the codes of nodes that the caller's guard protects; `None` if the set has none.
+    pub(crate) fn gather(index: &Index, ids: &[NodeId]) -> Option<Block> {
+        let (codes, bytes) = index.codes.as_ref()?.gather(ids);
+        Some(Block { codes, bytes })
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The distances of the four nodes from `place` on.
+    #[inline(always)]
+    pub(crate) fn distance4(&self, index: &Index, probe: &Probe, place: u32) -> [f32; 4] {
+        let places = [0, 1, 2, 3].map(|i| NodeId(place + i));
+        self.codes.distance4(&probe.code, places, index.kernels)
+    }
+
+    #[inline(always)]
+    pub(crate) fn distance(&self, index: &Index, probe: &Probe, place: u32) -> f32 {
+        self.codes.distance(&probe.code, NodeId(place), index.kernels)
+    }
+}
