@@ -103,6 +103,8 @@ pub enum Parked {
     Room,
     /// A key that is held by a lend.
     Hold,
+    /// A slice for its search or plan.
+    Work,
     /// CLIENT PAUSE.
     Pause,
 }
@@ -186,6 +188,8 @@ pub struct Client {
     pub lent: HashSet<u64>,
     /// What the next request waits for: nothing more is run until that changes.
     pub parked: Parked,
+    /// Which publication of a vector set the search in the line began to read.
+    pub publication: u64,
     /// In the node's list of clients to run again.
     pub is_queued: bool,
     /// In the worker's list of clients with output.
@@ -244,6 +248,7 @@ impl Client {
             lend_command: None,
             lent: HashSet::new(),
             parked: Parked::No,
+            publication: 0,
             is_queued: false,
             is_dirty: false,
             soft_limit_since_ms: 0,

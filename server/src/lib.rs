@@ -36,4 +36,5 @@ pub mod start;
 pub mod turns;
 pub mod types;
 pub mod vector;
+pub mod work;
 pub mod worker;

@@ -5,6 +5,7 @@
 //!   Batch.entries  lent values, in the order in which the messages name them (a pointer each)
 //!   Batch.shards   whole shards on loan
 //!   Batch.bulks    buffers of long requests, and long strings of replies: shared, not copied
+//!   Batch.plans    what the sender has planned for the requests that say so, in their order
 //! ```
 //!
 //! A request is copied once, into `bytes`; its arguments are then ranges of that buffer on the other side. Buffers go back to their
@@ -19,6 +20,7 @@ use crate::args::Args;
 use crate::client::ClientId;
 use crate::keyspace::Entry;
 use crate::shard::{DbIndex, Shard};
+use crate::work::Plans;
 
 /// A bundle for one peer.
 #[derive(Default)]
@@ -27,6 +29,7 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     pub shards: Vec<Box<Shard>>,
     pub bulks: Vec<Bytes>,
+    pub plans: Vec<Plans>,
     /// Messages in `bytes`.
     pub n_messages: u32,
 }
@@ -43,7 +46,8 @@ impl Batch {
         if self.bytes.capacity() > KEPT_BATCH {
             self.bytes = Vec::new();
         }
-        debug_assert!(self.entries.is_empty() && self.shards.is_empty() && self.bulks.is_empty());
+        debug_assert!(self.entries.is_empty() && self.shards.is_empty());
+        debug_assert!(self.bulks.is_empty() && self.plans.is_empty());
     }
 }
 
@@ -94,6 +98,8 @@ pub struct RequestHead {
     /// Hash of the first key, if `hashed_at` is not 0.
     pub hashed_at: u16,
     pub hash: u64,
+    /// The next of the batch's plans belongs to it.
+    pub has_plans: bool,
 }
 
 /// A message as read from a batch.
@@ -433,7 +439,7 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
     };
     let mut fixed = [0u8; REQUEST_HEAD];
     fixed[0] = kind;
-    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather;
+    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
     fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());
@@ -582,7 +588,8 @@ impl<'a> Reader<'a> {
                     _ => ReplyTo::Lend { id: LendId(hash) },
                 };
                 let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
-                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash };
+                let has_plans = f[0] & 8 != 0;
+                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, has_plans };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
                     kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },
@@ -678,6 +685,7 @@ mod tests {
             command: 12,
             hashed_at: 1,
             hash: 0xdead_beef,
+            has_plans: true,
         };
         let text = b"*3\r\n$3\r\nset\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
         let at = |start, end| ArgRange { start, end };
@@ -711,6 +719,7 @@ mod tests {
         };
         assert_eq!(ahead.at, reader.at);
         assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
+        assert!(got.has_plans && got.proto == head.proto);
         let mut ranges = Vec::new();
         read_ranges(packed, &mut ranges);
         assert_eq!(Args::new(text, &ranges).iter().collect::<Vec<_>>(), [&b"set"[..], b"k", b"value"]);

@@ -222,6 +222,23 @@ pub fn handle_of(
     }
 }
 
+/// The set at `key` of this shard, if it holds one; nothing is counted, expired or refused.
+pub fn peek_handle(shard: &mut Shard, db: DbIndex, key: &Key<'_>, now_ms: i64) -> Option<Arc<VectorHandle>> {
+    match shard.keyspace(db).lookup(key, now_ms) {
+        Lookup::Found(entry) => match entry.view() {
+            View::Vector(vector) => Some(vector.handle.clone()),
+            View::Int(_)
+            | View::Str(_)
+            | View::Shared(_)
+            | View::List(_)
+            | View::Set(_)
+            | View::Hash(_)
+            | View::Lent => None,
+        },
+        Lookup::Absent | Lookup::Expired => None,
+    }
+}
+
 /// The epochs of the process's vector sets.
 pub fn domain() -> &'static Arc<Domain> {
     static DOMAIN: OnceLock<Arc<Domain>> = OnceLock::new();

@@ -79,7 +79,7 @@ fn case_01_counts_and_efs_of_any_size_allocate_nothing() {
 #[test]
 fn case_02_random_members_without_end() {
     let (mut server, mut conn) = start();
-    add_some(&mut conn, "v", 5, "");
+    add_some(&mut conn, "v", 5, "Q8");
     for count in ["-9223372036854775808", "-9223372036854775807", "-1000000000"] {
         let reply = words(&mut conn, &format!("VRANDMEMBER v {count}"));
         assert!(is_error(&reply, "ERR value is out of range"), "{count}: {reply:?}");
@@ -229,7 +229,7 @@ fn case_11_cas_by_many() {
 #[test]
 fn case_13_no_file_is_promised() {
     let (mut server, mut conn) = start();
-    add_some(&mut conn, "v", 3, "");
+    add_some(&mut conn, "v", 3, "Q8");
     let reply = words(&mut conn, "BGREWRITEAOF");
     assert!(reply.is_error(), "{reply:?}");
     assert!(server.is_alive());

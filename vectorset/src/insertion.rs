@@ -67,11 +67,11 @@ impl VectorSet {
 }
 
 impl Insertion {
-    /// Goes on for about `budget` distances.
+    /// Goes on for about `budget` distances, and takes what it has used off it.
     ///
     /// # Panics
     /// If `set` is not the one it began with.
-    pub fn step(&mut self, set: &VectorSet, budget: usize, guard: &Guard) -> Progress {
+    pub fn step(&mut self, set: &VectorSet, budget: &mut usize, guard: &Guard) -> Progress {
         guard.assert_guards(&set.domain);
         self.planned.hold.assert_guards(&set.domain);
         assert!(self.planned.is_for(set), "a plan goes on with another set");

@@ -44,8 +44,10 @@ pub(crate) struct Walk {
     pub(crate) visited: Visited,
     pub(crate) sorted: SortedPool,
     pub(crate) heaps: HeapPool,
-    /// Neighbors of the node being expanded that were not visited before, and what they are.
-    pub(crate) fresh: Vec<(NodeId, Role)>,
+    /// Neighbors of the node being expanded that were not visited before.
+    pub(crate) fresh: Vec<NodeId>,
+    /// What they are, where a filter decides.
+    pub(crate) roles: Vec<Role>,
     /// Entry points before a layer search, its result after it: nearest first.
     pub(crate) found: Vec<Candidate>,
 }
@@ -61,41 +63,55 @@ pub(crate) enum ActivePool {
 /// Which nodes a search has seen: a stamp per node, so that a new search costs nothing.
 #[derive(Default)]
 pub(crate) struct Visited {
+    /// One for each id below `bound`, and one that is always seen, for all others.
     marks: Vec<u16>,
     current: u16,
+    bound: u32,
 }
 
 impl Visited {
     /// Forgets all marks and covers ids below `bound`.
     pub(crate) fn begin(&mut self, bound: u32) {
-        if self.marks.len() < bound as usize {
-            self.marks.resize(bound as usize, 0);
+        if self.marks.len() <= bound as usize {
+            self.marks.resize(bound as usize + 1, 0);
         }
+        self.bound = bound;
         self.current = self.current.wrapping_add(1);
         if self.current == 0 {
             self.marks.fill(0);
             self.current = 1;
         }
+        self.marks[bound as usize] = self.current;
     }
 
     /// Marks a node; true if it had no mark. Nodes made after `begin` lie beyond the marks and count as seen:
     /// the search answers for the set as it was when it began.
     #[inline(always)]
     pub(crate) fn insert(&mut self, id: NodeId) -> bool {
-        match self.marks.get_mut(id.0 as usize) {
-            Some(mark) if *mark != self.current => {
-                *mark = self.current;
-                true
-            }
-            Some(_) | None => false,
-        }
+        let mark = &mut self.marks[id.0.min(self.bound) as usize];
+        let is_fresh = *mark != self.current;
+        *mark = self.current;
+        is_fresh
     }
-}
 
-impl Visited {
     #[inline(always)]
     pub(crate) fn contains(&self, id: NodeId) -> bool {
-        self.marks.get(id.0 as usize).is_none_or(|mark| *mark == self.current)
+        self.marks[id.0.min(self.bound) as usize] == self.current
+    }
+
+    /// Marks all of `ids` and copies those that had no mark to `fresh`, in order; returns how many. `fresh` is
+    /// as long as `ids`. No branch depends on a mark: which neighbors were seen is beyond any prediction.
+    #[inline(always)]
+    pub(crate) fn sift(&mut self, ids: impl Iterator<Item = NodeId>, fresh: &mut [NodeId]) -> usize {
+        let marks = &mut self.marks[..=self.bound as usize];
+        let mut n = 0;
+        for id in ids {
+            let mark = &mut marks[id.0.min(self.bound) as usize];
+            fresh[n] = id;
+            n += usize::from(*mark != self.current);
+            *mark = self.current;
+        }
+        n
     }
 }
 

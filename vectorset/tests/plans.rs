@@ -46,7 +46,7 @@ fn late_commits_leave_a_sound_graph_and_the_right_content() {
                 4..7 if !begun.is_empty() => {
                     let at = random.below(begun.len());
                     let budget = 1 + random.below(400);
-                    if begun[at].2.step(&set, budget, &reader.pin()) == Progress::Done {
+                    if begun[at].2.step(&set, &mut budget.clone(), &reader.pin()) == Progress::Done {
                         let (name, vector, plan) = begun.swap_remove(at);
                         made.push((name, vector, plan.finish().0));
                     }
@@ -103,7 +103,7 @@ fn a_set_of_late_commits_has_the_recall_of_others() {
             let guard = reader.pin();
             let plan = set.begin_insertion(row, 200, random.next(), Box::default(), &guard);
             let mut plan = plan.expect("valid");
-            while plan.step(&set, 500, &guard) == Progress::Unfinished {}
+            while plan.step(&set, &mut 500, &guard) == Progress::Unfinished {}
             waiting.push_back((i, plan.finish().0));
             if waiting.len() > n_late {
                 commit(waiting.pop_front().expect("not empty"), &mut scratch);
@@ -155,7 +155,7 @@ fn planners_and_searchers_run_beside_the_writer() {
                     };
                     let mut plan = began;
                     // A slice a pin: between them only the hold keeps what the plan knows.
-                    while plan.step(set, 200, &reader.pin()) == Progress::Unfinished {}
+                    while plan.step(set, &mut 200, &reader.pin()) == Progress::Unfinished {}
                     let (planned, back) = plan.finish();
                     scratch = back;
                     let name = format!("e{}", random.below(N_NAMES));

@@ -58,7 +58,7 @@ pub(super) struct DataFlags {
     /// COUNT of the searches
     #[arg(long, default_value_t = 10)]
     pub(super) count: usize,
-    /// What nearness means; l2 and ip are extensions that Redis does not have
+    /// What nearness means; l2 and ip say VADD ... METRIC, an extension that Redis does not have
     #[arg(long, value_enum, default_value_t = Metric::Cosine)]
     pub(super) metric: Metric,
     /// Dimensions of generated rows

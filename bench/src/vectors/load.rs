@@ -7,6 +7,7 @@ use super::flags::{CommonFlags, SetFlags};
 use super::report::{Ratio, Report, Table};
 use super::server::Server;
 use super::wrong;
+use crate::truth::Metric;
 use clap::Args;
 use skerry_resp::encode_command;
 use skerry_resp::value::Value;
@@ -148,6 +149,12 @@ pub(super) fn append_vadd(set: &SetFlags, key: &str, data: &Data, id: u32, out: 
         words.push(b"CAS");
     }
     words.extend([set.quantization.as_bytes(), b"M", m.as_bytes(), b"EF", ef.as_bytes()]);
+    // Redis has no such word, so it is said only where it is needed.
+    match data.space.metric() {
+        Metric::Cosine => {}
+        Metric::L2 => words.extend([&b"METRIC"[..], b"L2"]),
+        Metric::Ip => words.extend([&b"METRIC"[..], b"IP"]),
+    }
     words.extend(set.vadd_options.split_whitespace().map(str::as_bytes));
     encode_command(&words, out);
 }

@@ -3,6 +3,7 @@
 use super::server::Server;
 use serde_json::{Value as Json, json};
 use std::io;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,9 +47,18 @@ pub(super) fn machine() -> String {
     )
 }
 
-/// The commit checked out where this runs, "-dirty" if files differ; `None` outside a repository.
+/// The commit checked out around this program or, if it is not in a repository, around where it runs; "-dirty" if
+/// files differ.
 pub(super) fn commit() -> Option<String> {
-    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output().ok()?;
+    let program = std::env::current_exe().ok();
+    let directories = [program.as_deref().and_then(Path::parent), Some(Path::new("."))];
+    directories.into_iter().flatten().find_map(described)
+}
+
+fn described(directory: &Path) -> Option<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(directory).args(["describe", "--always", "--dirty"]);
+    let output = git.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
 }

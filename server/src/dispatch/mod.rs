@@ -29,6 +29,7 @@ macro_rules! ctx {
             reply: skerry_resp::reply::Reply::new($out, $proto),
             placed: None,
             job: None,
+            work: &mut $node.work,
         }
     };
 }
@@ -65,6 +66,7 @@ use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
+use crate::work::Work;
 
 use gather::Gather;
 use halves::{Half, HalfBuffers};
@@ -110,6 +112,8 @@ pub struct Node {
     gathers: HashMap<u32, Gather>,
     next_gather: u32,
     jobs: VecDeque<RunningJob>,
+    /// Searches and plans in slices.
+    pub work: Work,
     /// Clients with input to run.
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
@@ -186,6 +190,7 @@ impl Node {
             gathers: HashMap::new(),
             next_gather: 0,
             jobs: VecDeque::new(),
+            work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
@@ -222,6 +227,7 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
+        self.work.begin_turn();
         self.catch_up();
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
@@ -271,7 +277,8 @@ impl Node {
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty() || !self.jobs.is_empty() || self.shard.has_garbage()
+        let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
+        has_slices || !self.runnable.is_empty() || self.shard.has_garbage()
     }
 
     /// Requests and lends that have waited for a hold here so far.
@@ -292,6 +299,7 @@ impl Node {
             ("lends waiting for their turn", self.waiting_front.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
+            ("searches and plans", self.work.n_kept()),
             ("freed", self.freed.len()),
             ("credit", credit_out),
             ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
@@ -319,6 +327,7 @@ impl Node {
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
         let client = self.clients.remove(id)?;
+        self.work.leave(id);
         self.end_watches(id, client.watch_mask);
         if client.parked == Parked::Hold {
             let mut freed = Vec::new();

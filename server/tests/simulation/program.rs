@@ -18,6 +18,8 @@ pub enum Profile {
     Transactions,
     /// Long pipelines of few commands.
     Runs,
+    /// Vector sets that grow, shrink, go and come back under the plans for them.
+    Vectors,
 }
 
 /// What a request's reply has to be.
@@ -127,6 +129,15 @@ impl<'a> Author<'a> {
                         self.operation(argv);
                     }
                 }
+                Profile::Vectors => match self.random.below(20) {
+                    0 => self.watch(),
+                    1 => self.transaction(),
+                    2 => self.whole(),
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
                 Profile::Transactions => match self.random.below(6) {
                     0 | 1 => self.watch(),
                     2..4 => self.transaction(),
@@ -211,7 +222,37 @@ impl<'a> Author<'a> {
         }
     }
 
+    /// On the first two of the keys, so that the sets grow.
+    fn vector_command(&mut self) -> Vec<Word> {
+        let key = self.keys[self.random.below(2)].clone();
+        let element = format!("e{}", self.random.below(8)).into_bytes();
+        let word = |text: &str| text.as_bytes().to_vec();
+        match self.random.below(16) {
+            0..8 => {
+                self.n_values += 1;
+                let (x, y) = (self.n_values.to_string(), (1 + self.client).to_string());
+                let vector = [&b"VALUES"[..], b"2", x.as_bytes(), y.as_bytes()].map(<[u8]>::to_vec);
+                let mut argv = vec![word("VADD"), key];
+                argv.extend(vector);
+                argv.extend([element, word("NOQUANT"), word("M"), word("4")]);
+                argv
+            }
+            8 | 9 => vec![word("VREM"), key, element],
+            10 => vec![word("VISMEMBER"), key, element],
+            11 => vec![word("VCARD"), key],
+            12 => [&b"VSIM"[..], &key, b"VALUES", b"2", b"1", b"1", b"COUNT", b"100"]
+                .map(<[u8]>::to_vec)
+                .to_vec(),
+            13 => vec![word("DEL"), key],
+            14 => vec![word("RENAME"), key, self.keys[self.random.below(2)].clone()],
+            _ => self.string_command(),
+        }
+    }
+
     fn any_command(&mut self) -> Vec<Word> {
+        if self.profile == Profile::Vectors {
+            return self.vector_command();
+        }
         match self.random.below(22) {
             0 => self.on_many("DEL", false),
             1 => self.on_many("EXISTS", false),
@@ -311,7 +352,9 @@ impl<'a> Author<'a> {
         let command = TABLE.full_name(name.as_bytes()).expect("programs use commands of the table").command;
         let keys: BTreeSet<Word> = match name.as_str() {
             "mset" | "msetnx" => argv[1..].iter().step_by(2).cloned().collect(),
-            "set" | "append" | "getset" | "sadd" => [argv[1].clone()].into(),
+            "set" | "append" | "getset" | "sadd" | "vadd" | "vrem" | "vismember" | "vcard" | "vsim" => {
+                [argv[1].clone()].into()
+            }
             "ping" | "swapdb" | "select" => BTreeSet::new(),
             _ => argv[1..].iter().cloned().collect(),
         };

@@ -10,6 +10,7 @@ use crate::admission::{Admit, All, Hops};
 use crate::graph::NodeId;
 use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
 use crate::scratch::{ActivePool, Visited, Walk};
+use crate::sync::Ordering;
 
 /// Nodes at exactly one distance that a search keeps, if it is not asked for more.
 pub(crate) const MAX_TIES: usize = 32;
@@ -50,7 +51,8 @@ impl Index {
         walk: &mut Walk,
     ) {
         self.begin_layer(ef, max_ties, level, walk);
-        self.walk_layer(probe, &All, &mut usize::MAX.clone(), walk);
+        let mut unlimited = usize::MAX;
+        self.walk_layer(probe, &All, &mut unlimited, walk);
         self.finish_layer(walk);
     }
 
@@ -114,10 +116,19 @@ impl Index {
         budget: &mut usize,
         walk: &mut Walk,
     ) -> Progress {
-        let Walk { level, pool, visited, sorted, heaps, fresh, .. } = walk;
-        match pool {
-            ActivePool::Sorted => self.walk_pool(probe, *level, sorted, visited, fresh, filter, budget),
-            ActivePool::Heaps => self.walk_pool(probe, *level, heaps, visited, fresh, filter, budget),
+        match walk.pool {
+            ActivePool::Sorted => {
+                let mut pool = std::mem::take(&mut walk.sorted);
+                let progress = self.walk_pool(probe, &mut pool, filter, budget, walk);
+                walk.sorted = pool;
+                progress
+            }
+            ActivePool::Heaps => {
+                let mut pool = std::mem::take(&mut walk.heaps);
+                let progress = self.walk_pool(probe, &mut pool, filter, budget, walk);
+                walk.heaps = pool;
+                progress
+            }
         }
     }
 
@@ -132,28 +143,26 @@ impl Index {
     fn walk_pool<P: Pool, F: Admit>(
         &self,
         probe: &Probe,
-        level: usize,
         pool: &mut P,
-        visited: &mut Visited,
-        fresh: &mut Vec<(NodeId, Role)>,
         filter: &F,
         budget: &mut usize,
+        walk: &mut Walk,
     ) -> Progress {
+        let Walk { level, visited, fresh, roles, .. } = walk;
+        let level = *level;
         while *budget > 0 {
             let Some(nearest) = pool.next() else { return Progress::Done };
-            fresh.clear();
-            self.gather(nearest, level, visited, fresh, filter);
+            self.gather(nearest, level, visited, fresh, roles, filter);
             *budget = budget.saturating_sub(fresh.len().max(1));
-            fresh.iter().take(NODES_AHEAD).for_each(|&(id, _)| self.prefetch(id));
+            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(id));
             let mut rest = fresh.as_slice();
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
-                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&(id, _)| self.prefetch(id));
-                let mut ids = [NodeId(0); LANES];
-                ids.iter_mut().zip(four).for_each(|(to, &(id, _))| *to = id);
-                let mut roles = four.iter().map(|&(_, role)| role);
-                self.distances(probe, &ids[..four.len()], |id, distance| {
-                    let role = roles.next().unwrap_or(Role::Answer);
+                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&id| self.prefetch(id));
+                let mut role = roles.iter().skip(fresh.len() - rest.len());
+                self.distances(probe, four, |id, distance| {
+                    let role = if F::SELECTIVE { role.next() } else { None };
+                    let role = role.copied().unwrap_or(Role::Answer);
                     if pool.insert(Candidate { distance, id }, role) && level == 0 {
                         // It is likely to be expanded soon.
                         self.graph.prefetch_level0(id);
@@ -165,21 +174,28 @@ impl Index {
         Progress::Unfinished
     }
 
-    /// The unvisited neighbors of a node, marked as visited.
+    /// The unvisited neighbors of a node, marked as visited, and their roles if the filter is selective.
     #[inline(always)]
     fn gather<F: Admit>(
         &self,
         node: NodeId,
         level: usize,
         visited: &mut Visited,
-        fresh: &mut Vec<(NodeId, Role)>,
+        fresh: &mut Vec<NodeId>,
+        roles: &mut Vec<Role>,
         filter: &F,
     ) {
-        if !F::SELECTIVE || filter.hops() == Hops::One {
-            let unvisited = self.graph.neighbors(node, level).filter(|&id| visited.insert(id));
-            fresh.extend(unvisited.map(|id| (id, role_of(filter, id))));
-        } else {
-            self.gather_two_hops(node, level, visited, fresh, filter);
+        if F::SELECTIVE && filter.hops() == Hops::Two {
+            return self.gather_two_hops(node, level, visited, fresh, roles, filter);
+        }
+        // All slots: those that end the list are beyond every bound, and so count as seen.
+        let slots = self.graph.slots(node, level);
+        fresh.resize(slots.len(), NodeId(0));
+        let n = visited.sift(slots.iter().map(|slot| NodeId(slot.load(Ordering::Acquire))), fresh);
+        fresh.truncate(n);
+        if F::SELECTIVE {
+            roles.clear();
+            roles.extend(fresh.iter().map(|&id| role_of(filter, id)));
         }
     }
 
@@ -190,27 +206,32 @@ impl Index {
         node: NodeId,
         level: usize,
         visited: &mut Visited,
-        fresh: &mut Vec<(NodeId, Role)>,
+        fresh: &mut Vec<NodeId>,
+        roles: &mut Vec<Role>,
         filter: &F,
     ) {
+        fresh.clear();
+        roles.clear();
         let mut passed = Vec::new();
         for neighbor in self.graph.neighbors(node, level) {
             if !visited.insert(neighbor) {
                 continue;
             }
             if filter.admits(neighbor) {
-                fresh.push((neighbor, Role::Answer));
+                fresh.push(neighbor);
                 continue;
             }
             passed.push(neighbor);
             for second in self.graph.neighbors(neighbor, level) {
                 if !visited.contains(second) && filter.admits(second) && visited.insert(second) {
-                    fresh.push((second, Role::Answer));
+                    fresh.push(second);
                 }
             }
         }
+        roles.resize(fresh.len(), Role::Answer);
         if fresh.is_empty() {
-            fresh.extend(passed.into_iter().map(|id| (id, Role::Waypoint)));
+            roles.resize(passed.len(), Role::Waypoint);
+            fresh.extend(passed);
         }
     }
 }
