@@ -133,7 +133,8 @@ impl Node {
         }
         self.work.resume(client.id);
         let is_held = item.shard == self.id && !self.holds.is_idle() && !self.admits_here(row, args);
-        if !is_held {
+        // Without a key there is only an error to tell.
+        if !is_held && args.len() > 1 {
             self.plan(client, item, args, plan);
         }
         if self.work.is_unfinished {

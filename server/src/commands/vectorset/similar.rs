@@ -10,7 +10,10 @@ use std::borrow::Cow;
 
 use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
-use skerry_vectorset::{Error, Filter, Hits, Metric, Query, SearchOptions, Way};
+use skerry_vectorset::epoch::{Guard, Hold};
+use skerry_vectorset::{
+    All, Error, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch, VectorSet, Way,
+};
 
 use super::add::projection_mismatch;
 use super::input::parse_vector;
@@ -19,6 +22,7 @@ use crate::args::{Args, Cursor, is_word};
 use crate::command::Ctx;
 use crate::error::{CommandError, Outcome};
 use crate::vector::{VectorHandle, with_reader};
+use crate::work::Begun;
 
 const DEFAULT_EF: usize = 100;
 const DEFAULT_COUNT: usize = 10;
@@ -35,7 +39,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     let set = &handle.set;
     let (target, options_at) = Target::parse(args, handle)?;
     let options = Options::parse(args.cursor(options_at));
-    with_reader(|guard, scratch| {
+    with_reader(|guard, _| {
         let query = match &target {
             Target::Element(element) if options.is_err() && !set.contains(element, guard) => {
                 return Err(ELEMENT_NOT_FOUND);
@@ -44,19 +48,53 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Target::Vector(vector) => Query::Vector(vector),
         };
         let options = options?;
-        let wanted = options.wanted(set.params().metric)?;
-        let hits = match &options.filter {
-            Some(filter) => set.run_filtered(query, wanted, filter, scratch, guard),
-            None => set.run(query, wanted, scratch, guard),
-        };
-        match hits {
-            Ok(hits) => options.reply(ctx, &hits),
+        match options.search(ctx, set, query, guard) {
+            Ok(Some(mut search)) => {
+                options.reply(ctx, &search.hits(set, guard));
+                ctx.work.give_back(search.into_scratch());
+            }
+            Ok(None) => wait_for_a_slice(ctx),
             // Deleted a moment ago: no element, and no key either.
-            Err(Error::ElementNotFound) if set.is_empty() => ctx.reply.array(0),
-            Err(error) => return Err(error_of(error)),
+            Err(error) if error == ELEMENT_NOT_FOUND && set.is_empty() => ctx.reply.array(0),
+            Err(error) => return Err(error),
         }
         Ok(())
     })
+}
+
+/// The request has not run, nor been counted.
+fn wait_for_a_slice(ctx: &mut Ctx<'_>) {
+    ctx.work.is_unfinished = true;
+    ctx.shard.stats.keyspace_hits -= 1;
+}
+
+/// A search that goes on in another slice. It answers for the elements that are there from its beginning to its end.
+struct Suspended {
+    search: AnySearch,
+    set_uid: u64,
+    /// Keeps what it has seen.
+    hold: Hold,
+}
+
+enum AnySearch {
+    Plain(Search),
+    Filtered(FilteredSearch),
+}
+
+impl AnySearch {
+    fn hits<'a>(&'a mut self, set: &'a VectorSet, guard: &'a Guard) -> Hits<'a> {
+        match self {
+            Self::Plain(search) => search.hits(set, guard),
+            Self::Filtered(search) => search.hits(set, guard),
+        }
+    }
+
+    fn into_scratch(self) -> SearchScratch {
+        match self {
+            Self::Plain(search) => search.into_scratch(),
+            Self::Filtered(search) => search.into_scratch(),
+        }
+    }
 }
 
 /// What VSIM looks for.
@@ -103,7 +141,78 @@ struct Options {
     withattribs: bool,
 }
 
+/// Nodes that a search measures per unit of EF, roughly.
+const MEASURED_PER_EF: usize = 16;
+
 impl Options {
+    /// Begins or goes on with the search; `None` if the turn has no distances left before it is done.
+    fn search(
+        &self,
+        ctx: &mut Ctx<'_>,
+        set: &VectorSet,
+        query: Query<'_>,
+        guard: &Guard,
+    ) -> Result<Option<AnySearch>, CommandError> {
+        let wanted = self.wanted(set.params().metric)?;
+        let dim = set.params().dim;
+        let budget = ctx.work.distances(dim);
+        if budget == 0 {
+            return Ok(None);
+        }
+        let before = match ctx.work.begun.take() {
+            Some(Begun::Search(before)) => before.downcast::<Suspended>().ok(),
+            Some(Begun::Addition(_)) | None => None,
+        };
+        let (mut search, hold) = match before.filter(|before| before.set_uid == set.uid()) {
+            Some(before) => (before.search, Some(before.hold)),
+            None => (self.begin(set, query, wanted, ctx.work.scratch(), guard).map_err(error_of)?, None),
+        };
+        let progress = match (&mut search, &self.filter) {
+            (AnySearch::Filtered(search), Some(filter)) => search.step(set, filter, budget, guard),
+            (AnySearch::Plain(search), _) => search.step(set, &All, budget, guard),
+            (AnySearch::Filtered(_), None) => panic!("a filtered search has a filter"),
+        };
+        match progress {
+            Progress::Done => {
+                let measured = match self.way {
+                    Way::Graph => wanted.ef.max(wanted.count).saturating_mul(MEASURED_PER_EF),
+                    Way::Scan => usize::MAX,
+                };
+                ctx.work.spend(measured.min(set.len()).min(budget), dim);
+                Ok(Some(search))
+            }
+            Progress::Unfinished => {
+                ctx.work.spend(budget, dim);
+                let hold = hold.unwrap_or_else(|| guard.hold());
+                let suspended = Suspended { search, set_uid: set.uid(), hold };
+                ctx.work.begun = Some(Begun::Search(Box::new(suspended)));
+                Ok(None)
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        set: &VectorSet,
+        query: Query<'_>,
+        wanted: SearchOptions,
+        scratch: SearchScratch,
+        guard: &Guard,
+    ) -> Result<AnySearch, Error> {
+        match &self.filter {
+            Some(filter) => {
+                let mut search = FilteredSearch::new(scratch);
+                search.begin(set, query, wanted, filter, guard)?;
+                Ok(AnySearch::Filtered(search))
+            }
+            None => {
+                let mut search = Search::new(scratch);
+                search.begin(set, query, wanted, guard)?;
+                Ok(AnySearch::Plain(search))
+            }
+        }
+    }
+
     fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
         const SYNTAX: CommandError = CommandError::text("ERR syntax error in VSIM command");
         let mut options = Self {
