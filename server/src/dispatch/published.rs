@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A plan is only a hint to the owner's handler: what the request means is decided there, as without one. A read
-//! waits for its client's unanswered writes to the owner.
+//! waits for what its client has asked of the owner before.
 
 use skerry_resp::reply::Proto;
 
@@ -50,7 +50,8 @@ impl Node {
             && self.may_go(client, row, mask)
             && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
         {
-            if client.write_mask & mask != 0 {
+            if client.asked_mask & mask != 0 {
+                // What it has asked there before comes first.
                 client.parked = Parked::Order;
                 return Step::Parked;
             }

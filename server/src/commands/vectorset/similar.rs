@@ -12,7 +12,8 @@ use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
 use skerry_vectorset::epoch::{Guard, Hold};
 use skerry_vectorset::{
-    All, Error, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch, VectorSet, Way,
+    All, Error, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch,
+    VectorSet, Way,
 };
 
 use super::add::projection_mismatch;
