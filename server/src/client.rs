@@ -177,6 +177,8 @@ pub struct Client {
     pub n_unanswered_writes: u32,
     pub write_command: Option<&'static Command>,
     pub write_mask: u64,
+    /// Shards that were asked for anything since all its answers were last there.
+    pub asked_mask: u64,
     /// Unanswered `Split`s, WATCHes and jobs: a write waits for them.
     pub n_gathers: u32,
     /// Lends in flight, all by `lend_command`.
@@ -242,6 +244,7 @@ impl Client {
             n_unanswered_writes: 0,
             write_command: None,
             write_mask: 0,
+            asked_mask: 0,
             n_gathers: 0,
             n_lends: 0,
             is_exec_rebinding: false,
@@ -384,6 +387,7 @@ impl Client {
             self.front = self.front.wrapping_add(1);
         }
         if self.pending.is_empty() {
+            self.asked_mask = 0;
             self.held.clear();
             if self.held.capacity() > KEPT_BUFFER {
                 self.held = Vec::new();

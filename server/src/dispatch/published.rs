@@ -52,7 +52,8 @@ impl Node {
             && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
             && let Some(publication) = handle.publication()
         {
-            if client.write_mask & mask != 0 {
+            if client.asked_mask & mask != 0 {
+                // What it has asked there before comes first.
                 client.parked = Parked::Order;
                 return Step::Parked;
             }

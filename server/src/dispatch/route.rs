@@ -274,6 +274,7 @@ impl Node {
             client.write_command = is_run.then_some(row.command);
             client.write_mask |= 1 << shard.0;
         }
+        client.asked_mask |= 1 << shard.0;
         let sequence = client.next_sequence();
         let to = ReplyTo::Slot { client: client.id, sequence };
         self.push_request(shard, to, client, row, args);

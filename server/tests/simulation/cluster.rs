@@ -91,7 +91,7 @@ impl Cluster {
                 let id = ShardId(id as u8);
                 let mut node = Node::new(id, server.clone(), seed.wrapping_add(u64::from(id.0)), START_MS);
                 // A plan of a few elements takes several slices.
-                node.work.sizes = Sizes { turn: 1, slice: 2, min_planned_len: 1 };
+                node.work.sizes = Sizes { plan: 2, min_planned_len: 1, ..Sizes::default() };
                 node
             })
             .collect();
