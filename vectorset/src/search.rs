@@ -272,20 +272,19 @@ impl State {
                         continue;
                     }
                     if *at == 0 {
-                        let kept = match self.options.radius {
-                            Some(_) => usize::MAX,
-                            None => self.n_rescored(set, self.options.count),
-                        };
-                        walk.found.truncate(kept);
+                        let kept = self.n_rescored(set, self.options.count);
+                        if self.options.radius.is_none() {
+                            walk.found.truncate(kept);
+                        }
                     }
                     let Stage::Rescore { at } = &mut self.stage else { break };
-                    let upto = walk.found.len().min(at.saturating_add(left));
-                    index.rescore(probe, &mut walk.found[*at..upto]);
-                    left -= upto - *at;
-                    *at = upto;
-                    if upto < walk.found.len() {
+                    // Without a radius the nearest `count` are wanted, and what is far behind them is not
+                    // measured; with one all that is found is.
+                    let wanted = self.options.radius.map_or(self.options.count, |_| usize::MAX);
+                    if index.rescore(probe, &mut walk.found, at, wanted, &mut left) == Progress::Unfinished {
                         break;
                     }
+                    walk.found.truncate(*at);
                     walk.found.sort_unstable();
                     self.stage = Stage::Done;
                 }

@@ -257,6 +257,11 @@ impl Index {
         }
     }
 
+    /// How far an estimate from `probe` may well be off: twice its deviation.
+    pub(crate) fn estimate_margin(&self, probe: &Probe) -> f32 {
+        self.codes.as_ref().map_or(0.0, |codes| 2.0 * codes.deviation(&probe.code))
+    }
+
     /// A radius by the estimates of codes that leaves out hardly anything within `radius`.
     pub(crate) fn widened(&self, radius: f32) -> f32 {
         match self.codes.as_ref().map(Codes::form) {
