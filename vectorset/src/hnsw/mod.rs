@@ -257,9 +257,9 @@ impl Index {
         }
     }
 
-    /// How far an estimate from `probe` may well be off: twice its deviation.
-    pub(crate) fn estimate_margin(&self, probe: &Probe) -> f32 {
-        self.codes.as_ref().map_or(0.0, |codes| 2.0 * codes.deviation(&probe.code))
+    /// The standard deviation of distances that are estimated by codes.
+    pub(crate) fn estimate_deviation(&self, probe: &Probe) -> f32 {
+        self.codes.as_ref().map_or(0.0, |codes| codes.deviation(&probe.code))
     }
 
     /// A radius by the estimates of codes that leaves out hardly anything within `radius`.

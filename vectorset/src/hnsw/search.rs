@@ -77,17 +77,17 @@ impl Index {
     }
 
     /// Measures candidates, which are sorted by their estimates, exactly and in place, from `at` on, until
-    /// all are, or until the rest cannot be among the nearest `wanted` but for an unlikely error of the
-    /// estimate, or until the budget is spent. `at` is left where it ends.
+    /// all are, or until the rest is by `margin` too far for the nearest `wanted`, or until the budget is
+    /// spent. `at` is left where it ends.
     pub(crate) fn rescore(
         &self,
         probe: &Probe,
         candidates: &mut [Candidate],
         at: &mut usize,
         wanted: usize,
+        margin: f32,
         budget: &mut usize,
     ) -> Progress {
-        let margin = self.estimate_margin(probe);
         candidates[*at..].iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
         while *at < candidates.len() {
             if *budget == 0 {
