@@ -350,8 +350,7 @@ impl State {
                     // Without a radius the nearest `count` are wanted, and what is far behind them is not
                     // measured; with one all that is found is.
                     let wanted = self.options.radius.map_or(self.options.count, |_| usize::MAX);
-                    if index.rescore(probe, &mut walk.found, at, wanted, margin, left)
-                        == Progress::Unfinished
+                    if index.rescore(probe, &mut walk.found, at, wanted, margin, left) == Progress::Unfinished
                     {
                         break;
                     }

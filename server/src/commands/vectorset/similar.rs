@@ -44,7 +44,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         && handle.set.uid() == running.set_uid
     {
         match with_reader(|guard, _| running.go_on(ctx, &handle.set, guard)) {
-            Progress::Done => ctx.work.give_back(Box::new(running.into_scratch())),
+            Progress::Done => ctx.work.give_back(running.into_scratch()),
             Progress::Unfinished => ctx.work.begun = Some(Begun::Search(running)),
         }
         return Ok(());
@@ -79,7 +79,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Progress::Done => *scratch = running.into_scratch(),
             Progress::Unfinished => {
                 // It takes its buffers along.
-                *scratch = *ctx.work.scratch();
+                *scratch = ctx.work.scratch();
                 ctx.work.begun = Some(Begun::Search(Box::new(running)));
             }
         }
