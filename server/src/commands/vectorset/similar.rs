@@ -67,7 +67,10 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Target::Element(element) if !set.contains(element, guard) => {
                 return match set.is_empty() {
                     // Deleted a moment ago: no element, and no key either.
-                    true => Ok(ctx.reply.array(0)),
+                    true => {
+                        ctx.reply.array(0);
+                        Ok(())
+                    }
                     false => Err(ELEMENT_NOT_FOUND),
                 };
             }
@@ -97,8 +100,8 @@ struct Running {
 }
 
 enum Kind {
-    Plain(Search),
-    Filtered(FilteredSearch, Filter),
+    Plain(Box<Search>),
+    Filtered(Box<FilteredSearch>, Filter),
 }
 
 impl Running {
@@ -114,11 +117,13 @@ impl Running {
         let search = match options.filter.take() {
             None => {
                 let mut search = Search::new(buffers);
-                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(search))
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(Box::new(search)))
             }
             Some(filter) => {
                 let mut search = FilteredSearch::new(buffers);
-                search.begin(set, query, wanted, &filter, guard).map(|()| Kind::Filtered(search, filter))
+                search
+                    .begin(set, query, wanted, &filter, guard)
+                    .map(|()| Kind::Filtered(Box::new(search), filter))
             }
         };
         Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
