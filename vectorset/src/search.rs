@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::admission::Admit;
+use crate::admission::{Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
@@ -74,6 +74,11 @@ enum Stage {
         reach: Option<f32>,
     },
     Level0,
+    /// Of the candidates before `at`, the first `n_kept` places hold those that are admitted.
+    Sift {
+        at: usize,
+        n_kept: usize,
+    },
     /// Candidates before `at` have their exact distance.
     Rescore {
         at: usize,
@@ -88,7 +93,10 @@ pub(crate) struct State {
     stage: Stage,
     options: SearchOptions,
     changes: u64,
+    /// Nodes measured on level 0: what `max_measured` bounds.
     measured: usize,
+    /// Distances of any kind so far.
+    spent: usize,
 }
 
 /// A search that can be suspended.
@@ -144,16 +152,16 @@ impl Search {
         self.scratch
     }
 
-    /// Distances measured since `begin`.
-    pub fn measured(&self) -> usize {
-        self.state.measured
+    /// Distances since `begin`.
+    pub fn spent(&self) -> usize {
+        self.state.spent
     }
 }
 
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
     }
 
     pub(crate) fn begin(
@@ -180,7 +188,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -223,6 +231,15 @@ impl State {
         self.stage = Stage::Rescore { at: 0, caution: SCAN_CAUTION };
     }
 
+    /// Makes a search that has yet to choose its way keep so many nodes in mind.
+    pub(crate) fn widen(&mut self, ef: usize) {
+        self.options.ef = ef;
+    }
+
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
+    }
+
     pub(crate) fn options(&self) -> &SearchOptions {
         &self.options
     }
@@ -236,13 +253,25 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
+        let mut left = budget;
+        let progress = self.go_on(set, admission, &mut left, scratch);
+        self.spent += budget - left;
+        progress
+    }
+
+    fn go_on<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        left: &mut usize,
+        scratch: &mut SearchScratch,
+    ) -> Progress {
         let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
-        let mut left = budget;
         loop {
             match &mut self.stage {
                 Stage::Scan(scan) => {
-                    if exact::step(scan, index, &set.members, probe, admission, &mut left, walk)
+                    if exact::step(scan, index, &set.members, probe, admission, left, walk)
                         == Progress::Unfinished
                     {
                         break;
@@ -258,23 +287,58 @@ impl State {
                             let reach = index.widened(*reach);
                             index.begin_wide(*ef, reach, admission, walk);
                         }
-                        None if A::SELECTIVE => index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk),
+                        None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
+                            index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk)
+                        }
                         None => index.begin_layer(*ef, self.options.count.max(MAX_TIES), 0, walk),
                     }
                     self.stage = Stage::Level0;
                 }
                 Stage::Level0 => {
                     let allowed = self.options.max_measured.saturating_sub(self.measured);
-                    let slice = left.min(allowed);
+                    let slice = (*left).min(allowed);
                     let mut rest = slice;
-                    let progress = index.walk_layer(probe, admission, &mut rest, walk);
+                    let is_unasked = A::SELECTIVE && admission.hops() == Hops::Unasked;
+                    let progress = if is_unasked {
+                        index.walk_layer(probe, &All, &mut rest, walk)
+                    } else {
+                        index.walk_layer(probe, admission, &mut rest, walk)
+                    };
                     let spent = slice - rest;
-                    left -= spent;
+                    *left -= spent;
                     self.measured += spent;
                     if progress == Progress::Unfinished && self.measured < self.options.max_measured {
                         break;
                     }
                     index.finish_layer(walk);
+                    self.stage = match is_unasked {
+                        true => Stage::Sift { at: 0, n_kept: 0 },
+                        false => Stage::Rescore { at: 0, caution: WALK_CAUTION },
+                    };
+                }
+                Stage::Sift { at, n_kept } => {
+                    // Nearest first: no more are measured anew, unless all within a radius are.
+                    let n_wanted = match self.options.radius {
+                        Some(_) => usize::MAX,
+                        None => self
+                            .options
+                            .count
+                            .saturating_add(SPARE_HITS)
+                            .saturating_mul(index.rescored_per_hit()),
+                    };
+                    let upto = walk.found.len().min(at.saturating_add(*left));
+                    *left -= upto - *at;
+                    for place in *at..upto {
+                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
+                            walk.found.swap(*n_kept, place);
+                            *n_kept += 1;
+                        }
+                    }
+                    *at = upto;
+                    if upto < walk.found.len() && *n_kept < n_wanted {
+                        break;
+                    }
+                    walk.found.truncate(*n_kept);
                     self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
                 }
                 Stage::Rescore { at, caution } => {
@@ -290,8 +354,7 @@ impl State {
                     // Without a radius the nearest `count` are wanted, and what is far behind them is not
                     // measured; with one all that is found is.
                     let wanted = self.options.radius.map_or(self.options.count, |_| usize::MAX);
-                    if index.rescore(probe, &mut walk.found, at, wanted, margin, &mut left)
-                        == Progress::Unfinished
+                    if index.rescore(probe, &mut walk.found, at, wanted, margin, left) == Progress::Unfinished
                     {
                         break;
                     }
