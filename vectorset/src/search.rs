@@ -320,7 +320,11 @@ impl State {
                     // Nearest first: no more are measured anew, unless all within a radius are.
                     let n_wanted = match self.options.radius {
                         Some(_) => usize::MAX,
-                        None => self.options.count.saturating_add(SPARE_HITS) * index.rescored_per_hit(),
+                        None => self
+                            .options
+                            .count
+                            .saturating_add(SPARE_HITS)
+                            .saturating_mul(index.rescored_per_hit()),
                     };
                     let upto = walk.found.len().min(at.saturating_add(*left));
                     *left -= upto - *at;
