@@ -96,8 +96,6 @@ pub struct Work {
     line: VecDeque<ClientId>,
     /// Slices that the first in the line has had in a row.
     n_slices: u32,
-    /// Boxed, so that what a search holds moves as a pointer.
-    #[expect(clippy::vec_box, reason = "a scratch is some hundred bytes and moves twice a search")]
     spare: Vec<SearchScratch>,
     pub sizes: Sizes,
     pub counts: Counts,

@@ -1,5 +1,7 @@
 //! VSIM: the elements most similar to a vector or to an element.
 //!
+//! A search is cut into slices (`work`): what it has begun waits for its client's next slice, under a hold of the epoch.
+//!
 //! Departures from Redis: 1. EF and COUNT of any size cost what the set has elements, never what they say. 2. NOTHREAD
 //! changes nothing: a search runs on the worker that received it anyway. 3. EPSILON with a COUNT above EF is a true
 //! radial search: everything within it is found, up to COUNT. Otherwise it cuts, as in Redis. 4. EPSILON of a set with
@@ -12,7 +14,7 @@ use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
 use skerry_vectorset::epoch::{Guard, Hold};
 use skerry_vectorset::{
-    All, Error, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch,
+    All, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch,
     VectorSet, Way,
 };
 
@@ -33,6 +35,25 @@ const MAX_COSINE_DISTANCE: f32 = 2.001;
 
 pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() >= 4, "VSIM")?;
+    let resumed = match ctx.work.begun.take() {
+        Some(Begun::Search(resumed)) => resumed.downcast::<Running>().ok(),
+        Some(Begun::Addition(_)) | None => None,
+    };
+    if let Some(mut running) = resumed
+        && let Ok(Some(handle)) = &found
+        && handle.set.uid() == running.set_uid
+    {
+        match with_reader(|guard, _| running.go_on(ctx, &handle.set, guard)) {
+            Progress::Done => ctx.work.give_back(running.into_scratch()),
+            Progress::Unfinished => ctx.work.begun = Some(Begun::Search(running)),
+        }
+        return Ok(());
+    }
+    if ctx.work.distances(1) == 0 {
+        // Nothing is looked at, and nothing counted, before there is time for it.
+        ctx.work.is_unfinished = true;
+        return Ok(());
+    }
     let Some(handle) = present(ctx, found)? else {
         ctx.reply.array(0);
         return Ok(());
@@ -40,60 +61,109 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     let set = &handle.set;
     let (target, options_at) = Target::parse(args, handle)?;
     let options = Options::parse(args.cursor(options_at));
-    with_reader(|guard, _| {
+    with_reader(|guard, scratch| {
         let query = match &target {
-            Target::Element(element) if options.is_err() && !set.contains(element, guard) => {
-                return Err(ELEMENT_NOT_FOUND);
+            // The element's absence is told before a mistake in the options.
+            Target::Element(element) if !set.contains(element, guard) => {
+                return match set.is_empty() {
+                    // Deleted a moment ago: no element, and no key either.
+                    true => Ok(ctx.reply.array(0)),
+                    false => Err(ELEMENT_NOT_FOUND),
+                };
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
         };
-        let options = options?;
-        match options.search(ctx, set, query, guard) {
-            Ok(Some(mut search)) => {
-                options.reply(ctx, &search.hits(set, guard));
-                ctx.work.give_back(search.into_scratch());
+        let mut running = Running::begin(set, query, options?, scratch, guard)?;
+        match running.go_on(ctx, set, guard) {
+            Progress::Done => *scratch = running.into_scratch(),
+            Progress::Unfinished => {
+                // It takes its buffers along.
+                *scratch = ctx.work.scratch();
+                ctx.work.begun = Some(Begun::Search(Box::new(running)));
             }
-            Ok(None) => wait_for_a_slice(ctx),
-            // Deleted a moment ago: no element, and no key either.
-            Err(error) if error == ELEMENT_NOT_FOUND && set.is_empty() => ctx.reply.array(0),
-            Err(error) => return Err(error),
         }
         Ok(())
     })
 }
 
-/// The request has not run, nor been counted.
-fn wait_for_a_slice(ctx: &mut Ctx<'_>) {
-    ctx.work.is_unfinished = true;
-    ctx.shard.stats.keyspace_hits -= 1;
-}
-
-/// A search that goes on in another slice. It answers for the elements that are there from its beginning to its end.
-struct Suspended {
-    search: AnySearch,
+/// A search under way, and what it needs between its slices.
+struct Running {
     set_uid: u64,
-    /// Keeps what it has seen.
-    hold: Hold,
+    options: Options,
+    search: Kind,
+    /// Keeps what the first slice saw, once there is a second.
+    hold: Option<Hold>,
 }
 
-enum AnySearch {
+enum Kind {
     Plain(Search),
-    Filtered(FilteredSearch),
+    Filtered(FilteredSearch, Filter),
 }
 
-impl AnySearch {
-    fn hits<'a>(&'a mut self, set: &'a VectorSet, guard: &'a Guard) -> Hits<'a> {
-        match self {
-            Self::Plain(search) => search.hits(set, guard),
-            Self::Filtered(search) => search.hits(set, guard),
+impl Running {
+    fn begin(
+        set: &VectorSet,
+        query: Query<'_>,
+        mut options: Options,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Result<Self, CommandError> {
+        let wanted = options.wanted(set.params().metric)?;
+        let buffers = std::mem::take(scratch);
+        let search = match options.filter.take() {
+            None => {
+                let mut search = Search::new(buffers);
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(search))
+            }
+            Some(filter) => {
+                let mut search = FilteredSearch::new(buffers);
+                search.begin(set, query, wanted, &filter, guard).map(|()| Kind::Filtered(search, filter))
+            }
+        };
+        Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
+    }
+
+    /// Searches as long as the turn has distances left; then replies, or asks for another turn.
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, set: &VectorSet, guard: &Guard) -> Progress {
+        let dim = set.params().dim;
+        loop {
+            let budget = ctx.work.distances(dim);
+            if budget == 0 {
+                self.hold.get_or_insert_with(|| guard.hold());
+                ctx.work.is_unfinished = true;
+                return Progress::Unfinished;
+            }
+            let before = self.spent();
+            let progress = match &mut self.search {
+                Kind::Plain(search) => search.step(set, &All, budget, guard),
+                Kind::Filtered(search, filter) => search.step(set, filter, budget, guard),
+            };
+            match progress {
+                Progress::Unfinished => ctx.work.spend(budget, dim),
+                Progress::Done => {
+                    ctx.work.spend(self.spent() - before, dim);
+                    match &mut self.search {
+                        Kind::Plain(search) => self.options.reply(ctx, &search.hits(set, guard)),
+                        Kind::Filtered(search, _) => self.options.reply(ctx, &search.hits(set, guard)),
+                    }
+                    return Progress::Done;
+                }
+            }
+        }
+    }
+
+    fn spent(&self) -> usize {
+        match &self.search {
+            Kind::Plain(search) => search.spent(),
+            Kind::Filtered(search, _) => search.spent(),
         }
     }
 
     fn into_scratch(self) -> SearchScratch {
-        match self {
-            Self::Plain(search) => search.into_scratch(),
-            Self::Filtered(search) => search.into_scratch(),
+        match self.search {
+            Kind::Plain(search) => search.into_scratch(),
+            Kind::Filtered(search, _) => search.into_scratch(),
         }
     }
 }
@@ -142,78 +212,7 @@ struct Options {
     withattribs: bool,
 }
 
-/// Nodes that a search measures per unit of EF, roughly.
-const MEASURED_PER_EF: usize = 16;
-
 impl Options {
-    /// Begins or goes on with the search; `None` if the turn has no distances left before it is done.
-    fn search(
-        &self,
-        ctx: &mut Ctx<'_>,
-        set: &VectorSet,
-        query: Query<'_>,
-        guard: &Guard,
-    ) -> Result<Option<AnySearch>, CommandError> {
-        let wanted = self.wanted(set.params().metric)?;
-        let dim = set.params().dim;
-        let budget = ctx.work.distances(dim);
-        if budget == 0 {
-            return Ok(None);
-        }
-        let before = match ctx.work.begun.take() {
-            Some(Begun::Search(before)) => before.downcast::<Suspended>().ok(),
-            Some(Begun::Addition(_)) | None => None,
-        };
-        let (mut search, hold) = match before.filter(|before| before.set_uid == set.uid()) {
-            Some(before) => (before.search, Some(before.hold)),
-            None => (self.begin(set, query, wanted, ctx.work.scratch(), guard).map_err(error_of)?, None),
-        };
-        let progress = match (&mut search, &self.filter) {
-            (AnySearch::Filtered(search), Some(filter)) => search.step(set, filter, budget, guard),
-            (AnySearch::Plain(search), _) => search.step(set, &All, budget, guard),
-            (AnySearch::Filtered(_), None) => panic!("a filtered search has a filter"),
-        };
-        match progress {
-            Progress::Done => {
-                let measured = match self.way {
-                    Way::Graph => wanted.ef.max(wanted.count).saturating_mul(MEASURED_PER_EF),
-                    Way::Scan => usize::MAX,
-                };
-                ctx.work.spend(measured.min(set.len()).min(budget), dim);
-                Ok(Some(search))
-            }
-            Progress::Unfinished => {
-                ctx.work.spend(budget, dim);
-                let hold = hold.unwrap_or_else(|| guard.hold());
-                let suspended = Suspended { search, set_uid: set.uid(), hold };
-                ctx.work.begun = Some(Begun::Search(Box::new(suspended)));
-                Ok(None)
-            }
-        }
-    }
-
-    fn begin(
-        &self,
-        set: &VectorSet,
-        query: Query<'_>,
-        wanted: SearchOptions,
-        scratch: SearchScratch,
-        guard: &Guard,
-    ) -> Result<AnySearch, Error> {
-        match &self.filter {
-            Some(filter) => {
-                let mut search = FilteredSearch::new(scratch);
-                search.begin(set, query, wanted, filter, guard)?;
-                Ok(AnySearch::Filtered(search))
-            }
-            None => {
-                let mut search = Search::new(scratch);
-                search.begin(set, query, wanted, guard)?;
-                Ok(AnySearch::Plain(search))
-            }
-        }
-    }
-
     fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
         const SYNTAX: CommandError = CommandError::text("ERR syntax error in VSIM command");
         let mut options = Self {
