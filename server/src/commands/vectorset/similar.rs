@@ -44,7 +44,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         && handle.set.uid() == running.set_uid
     {
         match with_reader(|guard, _| running.go_on(ctx, &handle.set, guard)) {
-            Progress::Done => ctx.work.give_back(Box::new(running.into_scratch())),
+            Progress::Done => ctx.work.give_back(running.into_scratch()),
             Progress::Unfinished => ctx.work.begun = Some(Begun::Search(running)),
         }
         return Ok(());
@@ -65,12 +65,14 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         let query = match &target {
             // The element's absence is told before a mistake in the options.
             Target::Element(element) if !set.contains(element, guard) => {
-                if !set.is_empty() {
-                    return Err(ELEMENT_NOT_FOUND);
-                }
-                // Deleted a moment ago: no element, and no key either.
-                ctx.reply.array(0);
-                return Ok(());
+                return match set.is_empty() {
+                    // Deleted a moment ago: no element, and no key either.
+                    true => {
+                        ctx.reply.array(0);
+                        Ok(())
+                    }
+                    false => Err(ELEMENT_NOT_FOUND),
+                };
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
@@ -80,7 +82,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Progress::Done => *scratch = running.into_scratch(),
             Progress::Unfinished => {
                 // It takes its buffers along.
-                *scratch = *ctx.work.scratch();
+                *scratch = ctx.work.scratch();
                 ctx.work.begun = Some(Begun::Search(Box::new(running)));
             }
         }
@@ -97,10 +99,9 @@ struct Running {
     hold: Option<Hold>,
 }
 
-#[allow(clippy::large_enum_variant, reason = "the large one is the common one, and moved only when it waits")]
 enum Kind {
-    Plain(Search),
-    Filtered(Box<(FilteredSearch, Filter)>),
+    Plain(Box<Search>),
+    Filtered(Box<FilteredSearch>, Filter),
 }
 
 impl Running {
@@ -116,13 +117,13 @@ impl Running {
         let search = match options.filter.take() {
             None => {
                 let mut search = Search::new(buffers);
-                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(search))
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(Box::new(search)))
             }
             Some(filter) => {
                 let mut search = FilteredSearch::new(buffers);
                 search
                     .begin(set, query, wanted, &filter, guard)
-                    .map(|()| Kind::Filtered(Box::new((search, filter))))
+                    .map(|()| Kind::Filtered(Box::new(search), filter))
             }
         };
         Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
@@ -141,10 +142,7 @@ impl Running {
             let before = self.spent();
             let progress = match &mut self.search {
                 Kind::Plain(search) => search.step(set, &All, budget, guard),
-                Kind::Filtered(filtered) => {
-                    let (search, filter) = &mut **filtered;
-                    search.step(set, filter, budget, guard)
-                }
+                Kind::Filtered(search, filter) => search.step(set, filter, budget, guard),
             };
             match progress {
                 Progress::Unfinished => ctx.work.spend(budget, dim),
@@ -152,7 +150,7 @@ impl Running {
                     ctx.work.spend(self.spent() - before, dim);
                     match &mut self.search {
                         Kind::Plain(search) => self.options.reply(ctx, &search.hits(set, guard)),
-                        Kind::Filtered(filtered) => self.options.reply(ctx, &filtered.0.hits(set, guard)),
+                        Kind::Filtered(search, _) => self.options.reply(ctx, &search.hits(set, guard)),
                     }
                     return Progress::Done;
                 }
@@ -163,14 +161,14 @@ impl Running {
     fn spent(&self) -> usize {
         match &self.search {
             Kind::Plain(search) => search.spent(),
-            Kind::Filtered(filtered) => filtered.0.spent(),
+            Kind::Filtered(search, _) => search.spent(),
         }
     }
 
     fn into_scratch(self) -> SearchScratch {
         match self.search {
             Kind::Plain(search) => search.into_scratch(),
-            Kind::Filtered(filtered) => filtered.0.into_scratch(),
+            Kind::Filtered(search, _) => search.into_scratch(),
         }
     }
 }
