@@ -20,15 +20,16 @@ use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision};
 use crate::graph::NodeId;
-use crate::hnsw::Progress;
+use crate::hnsw::{Block, Progress};
 use crate::pool::{Candidate, Pool, Role};
 use crate::scratch::{ActivePool, SearchScratch};
 use crate::search::{SearchOptions, State, Way};
 use crate::set::{Hits, Query, VectorSet};
 
-/// What a unit of EF costs a walk, in distances of a scan. Measured on text384, 20,000 and 60,000 rows: 0.7 to
-/// 0.8 us, and 13 ns.
-const WALK_COST: f64 = 55.0;
+/// What a unit of EF costs a walk, in distances of a scan, and the EF that makes it dearer by one, because a
+/// longer pool is moved. Measured on text384, 20,000 and 60,000 rows: 0.7 to 1.7 us, and 13 ns.
+const WALK_COST: f64 = 70.0;
+const EF_PER_COST: f64 = 30.0;
 /// What a listed element costs, if its code does not lie beside those of the others.
 const SCATTERED_COST: f64 = 2.0;
 /// What it costs to ask an element, per step of the expression and at all. Measured likewise: 38 ns for seven
@@ -152,7 +153,7 @@ impl FilteredState {
         let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
         // A list pays for itself if it comes again, unless writes outrun it.
         let make_cost = if usage.n >= HOT && !is_too_old { 0.0 } else { len * ask_cost };
-        let walk_cost = search.walk_ef(share) * (WALK_COST + ask_cost);
+        let walk_cost = search.walk_cost(share);
         let is_list_cheaper = make_cost + share * len < walk_cost || (usage.n >= VERY_HOT && !is_too_old);
         if is_list_cheaper && set.len() <= options.max_measured {
             search.stage = Stage::Make(Making::begin(set, cache));
@@ -166,6 +167,11 @@ impl FilteredState {
     /// The EF of a walk that does not ask.
     fn walk_ef(&self, share: f64) -> f64 {
         self.ef as f64 + MET_PER_HIT * self.state.options().count as f64 / share
+    }
+
+    fn walk_cost(&self, share: f64) -> f64 {
+        let ef = self.walk_ef(share);
+        ef * (WALK_COST + ef / EF_PER_COST)
     }
 
     fn is_radial(&self) -> bool {
@@ -187,7 +193,7 @@ impl FilteredState {
         let n = known.len() as f64;
         let share = n.max(0.5) / set.len().max(1) as f64;
         let cost = if known.block().is_some() { 1.0 } else { SCATTERED_COST };
-        let is_scan_cheaper = self.is_short || cost * n < self.walk_ef(share) * WALK_COST;
+        let is_scan_cheaper = self.is_short || cost * n < self.walk_cost(share);
         if is_scan_cheaper && known.is_listed() && known.len() <= self.state.options().max_measured {
             self.begin_scan(set, known, scratch);
         } else {
@@ -201,7 +207,8 @@ impl FilteredState {
             self.stage = Stage::Done;
             return;
         }
-        self.state.begin_offers(set, known.len(), scratch);
+        let rescored_per_hit = known.block().map_or(1, Block::rescored_per_hit);
+        self.state.begin_offers(set, known.len(), rescored_per_hit, scratch);
         self.stage = Stage::Scan(known, 0);
     }
 
@@ -320,6 +327,7 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
         });
         return exact::offer(Precision::Walk, &set.index, probe, fresh, walk);
     };
+    let probe = &block.probe(probe);
     let mut offer = |id, distance| {
         if !known.is_changed(id) {
             let candidate = Candidate { distance, id };
