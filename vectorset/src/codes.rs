@@ -95,12 +95,6 @@ pub(crate) struct CodeProbe {
 }
 
 impl CodeProbe {
-    /// The probe of 4-bit codes as one for `gather_coarse`.
-    pub(crate) fn coarse(&self) -> CodeProbe {
-        let bias = self.bias * Form::Bits2.midpoint() / Form::Bits4.midpoint();
-        CodeProbe { levels: self.levels.clone(), bias, rotated: Vec::new(), ..*self }
-    }
-
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.levels.capacity_bytes() + self.rotated.capacity() * size_of::<f32>()
     }
@@ -216,33 +210,6 @@ impl Codes {
             };
         }
         (copy, bytes)
-    }
-
-    /// As `gather`, of 4-bit codes halved to 2 bits: half the memory to read, and `coarse` makes the probes for
-    /// it. `None` for other forms, and for dimensions whose blocks do not pair up.
-    pub(crate) fn gather_coarse(&self, ids: &[NodeId]) -> Option<(Codes, usize)> {
-        if self.form != Form::Bits4 || !(self.n_bytes / CODE_BLOCK_BYTES).is_multiple_of(2) {
-            return None;
-        }
-        let (form, header) = (Form::Bits2, Codes::header_bytes(self.metric));
-        let stride = Codes::stride(form, self.dim, self.metric);
-        let slab = Slab::new(Geometry::for_stride(stride), stride);
-        let copy = Codes { slab, form, n_bytes: stride - header, rotation: None, ..*self };
-        let mut bytes = 0;
-        for (place, &id) in ids.iter().enumerate() {
-            bytes += copy.slab.ensure(place as u32);
-            // SAFETY: the record was just made present and nobody else knows the copy.
-            let record = unsafe { slice::from_raw_parts_mut(copy.slab.record(place as u32), stride) };
-            let (head, coarse) = record.split_at_mut(header);
-            let product = halve(self.bytes(id), coarse) * self.scale(id);
-            let square = self.squared_length(id);
-            let scale = if product > 0.0 { square / product } else { 0.0 };
-            head[..4].copy_from_slice(&scale.to_ne_bytes());
-            if header > 4 {
-                head[4..8].copy_from_slice(&square.to_ne_bytes());
-            }
-        }
-        Some((copy, bytes))
     }
 
     // ---- Probes.
@@ -456,25 +423,6 @@ const MIN_LEVEL: i8 = -127;
 
 /// Bytes of a record that are asked for ahead; from there the processor's own prefetcher follows.
 const MAX_BYTES_AHEAD: usize = 512;
-
-/// Writes 4-bit codes as 2-bit ones, by the grids of both; returns the product of the two, symmetric.
-fn halve(codes: &[u8], coarse: &mut [u8]) -> f32 {
-    /// The level of the coarse grid, whose step is about three of the fine one.
-    const LEVEL: [u8; 16] = [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3];
-    // Four times the product: halves on both sides.
-    let product = |code: u8| (2 * i32::from(LEVEL[usize::from(code)]) - 3) * (2 * i32::from(code) - 15);
-    let mut sum = 0;
-    let pairs = codes.chunks_exact(2 * CODE_BLOCK_BYTES);
-    for (coarse, pair) in coarse.chunks_exact_mut(CODE_BLOCK_BYTES).zip(pairs) {
-        let (first, second) = pair.split_at(CODE_BLOCK_BYTES);
-        for ((coarse, a), b) in coarse.iter_mut().zip(first).zip(second) {
-            let four = [a & 15, a >> 4, b & 15, b >> 4];
-            *coarse = four.iter().rev().fold(0, |byte, &code| byte << 2 | LEVEL[usize::from(code)]);
-            sum += four.iter().map(|&code| product(code)).sum::<i32>();
-        }
-    }
-    sum as f32 / 4.0
-}
 
 /// Writes twice the symmetric codes as levels, zero beyond `dim`; returns their sum.
 fn unpack<const PER_BYTE: usize>(levels: &mut [i8], bytes: &[u8], dim: usize) -> f32 {

@@ -84,8 +84,6 @@ pub(crate) struct State {
     options: SearchOptions,
     changes: u64,
     measured: usize,
-    /// At least so many candidates are measured exactly for a hit.
-    rescored_per_hit: usize,
 }
 
 /// A search that can be suspended.
@@ -150,13 +148,7 @@ impl Search {
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State {
-            stage: Stage::Done,
-            options: SearchOptions::new(0, 0),
-            changes: 0,
-            measured: 0,
-            rescored_per_hit: 1,
-        }
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
     }
 
     pub(crate) fn begin(
@@ -183,7 +175,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0, rescored_per_hit: 1 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -215,15 +207,7 @@ impl State {
     }
 
     /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
-    /// `rescored_per_hit` is the least number of candidates to be measured exactly for a hit.
-    pub(crate) fn begin_offers(
-        &mut self,
-        set: &VectorSet,
-        n_offers: usize,
-        rescored_per_hit: usize,
-        scratch: &mut SearchScratch,
-    ) {
-        self.rescored_per_hit = rescored_per_hit;
+    pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
         let wanted = self.n_rescored(set, self.options.count.saturating_add(SPARE_HITS));
         exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
     }
@@ -354,7 +338,7 @@ impl State {
 
     /// Candidates to be measured exactly, for `count` hits.
     fn n_rescored(&self, set: &VectorSet, count: usize) -> usize {
-        count.saturating_mul(set.index.rescored_per_hit().max(self.rescored_per_hit))
+        count.saturating_mul(set.index.rescored_per_hit())
     }
 
     pub(crate) fn hits<'a>(

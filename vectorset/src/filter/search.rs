@@ -20,7 +20,7 @@ use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision};
 use crate::graph::NodeId;
-use crate::hnsw::{Block, Progress};
+use crate::hnsw::{Block, Probe, Progress};
 use crate::pool::{Candidate, Pool, Role};
 use crate::scratch::{ActivePool, SearchScratch};
 use crate::search::{SearchOptions, State, Way};
@@ -207,8 +207,7 @@ impl FilteredState {
             self.stage = Stage::Done;
             return;
         }
-        let rescored_per_hit = known.block().map_or(1, Block::rescored_per_hit);
-        self.state.begin_offers(set, known.len(), rescored_per_hit, scratch);
+        self.state.begin_offers(set, known.len(), scratch);
         self.stage = Stage::Scan(known, 0);
     }
 
@@ -327,20 +326,35 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
         });
         return exact::offer(Precision::Walk, &set.index, probe, fresh, walk);
     };
-    let probe = &block.probe(probe);
+    match walk.pool {
+        ActivePool::Sorted => scan_block(&mut walk.sorted, set, known, block, at, upto, probe),
+        ActivePool::Heaps => scan_block(&mut walk.heaps, set, known, block, at, upto, probe),
+    }
+}
+
+fn scan_block<P: Pool>(
+    pool: &mut P,
+    set: &VectorSet,
+    known: &Known,
+    block: &Block,
+    at: usize,
+    upto: usize,
+    probe: &Probe,
+) {
+    let mut bound = pool.bound();
     let mut offer = |id, distance| {
-        if !known.is_changed(id) {
-            let candidate = Candidate { distance, id };
-            match walk.pool {
-                ActivePool::Sorted => walk.sorted.insert(candidate, Role::Answer),
-                ActivePool::Heaps => walk.heaps.insert(candidate, Role::Answer),
-            };
+        if distance < bound && !known.is_changed(id) {
+            pool.insert(Candidate { distance, id }, Role::Answer);
+            bound = pool.bound();
         }
     };
-    let (fours, rest) = ids.as_chunks::<4>();
-    for (i, four) in fours.iter().enumerate() {
-        let distances = block.distance4(&set.index, probe, (at + i * 4) as u32);
-        four.iter().zip(distances).for_each(|(&id, distance)| offer(id, distance));
+    let (fours, rest) = known.listed()[at..upto].as_chunks::<4>();
+    for (i, ids) in fours.iter().enumerate() {
+        let [a, b, c, d] = block.distance4(&set.index, probe, (at + i * 4) as u32);
+        offer(ids[0], a);
+        offer(ids[1], b);
+        offer(ids[2], c);
+        offer(ids[3], d);
     }
     for (i, &id) in rest.iter().enumerate() {
         offer(id, block.distance(&set.index, probe, (at + fours.len() * 4 + i) as u32));
