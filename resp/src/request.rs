@@ -391,7 +391,9 @@ fn run_bulks(
     args: &mut Vec<ArgRange>,
     limits: &Limits,
 ) -> Result<Run, ProtocolError> {
-    args.reserve(missing.min(buf.len().saturating_sub(at) / MIN_BULK_LEN + 1));
+    if args.capacity() - args.len() < missing {
+        args.reserve(missing.min(buf.len().saturating_sub(at) / MIN_BULK_LEN + 1));
+    }
     let max_len = limits.max_bulk_len.min(limits.unauthenticated_max_bulk_len);
     for done in 0..missing {
         let (len, start) = match short_header(buf, at, b'$') {

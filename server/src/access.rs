@@ -112,7 +112,7 @@ macro_rules! typed {
             new: impl FnOnce() -> $type,
         ) -> Result<&mut $type, CommandError> {
             self.expire_on_access(at, key);
-            let new = || NewValue::Object(Object::$type(Box::new(new())));
+            let new = || NewValue::Object(Object::$type(new()));
             match self.keyspace(at.db).get_or_insert(key, new).into_object_mut() {
                 Some(Object::$type(value)) => Ok(value),
                 _ => Err(CommandError::WrongType),

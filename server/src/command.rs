@@ -7,6 +7,7 @@
 //!
 //! | handler | needs | runs on |
 //! |---|---|---|
+//! | `Plain` | its own bytes only | the worker that received it, as it is parsed |
 //! | `Conn`  | the connection only | the worker that received it |
 //! | `Shard` | its keys, all local | the owner; if the keys have several owners they are lent to the receiver |
 //! | `Split` | a part of every shard, the parts not atomic together | every worker, then merged |
@@ -51,6 +52,8 @@ pub struct Command {
 }
 
 pub type ShardHandler = fn(&mut Ctx<'_>, Args<'_>) -> Outcome;
+/// A handler that answers from its arguments alone.
+pub type PlainHandler = fn(&mut Reply<'_>, Args<'_>) -> Outcome;
 pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
 /// A handler that looks at its arguments first and at what its key holds next: the set, nothing, or another type.
 pub type AnyHandler = fn(&mut Ctx<'_>, Result<Option<&VectorHandle>, CommandError>, Args<'_>) -> Outcome;
@@ -59,6 +62,7 @@ pub type PlanHandler = fn(&mut Ctx<'_>, &VectorHandle, Args<'_>);
 
 #[derive(Clone, Copy)]
 pub enum Handler {
+    Plain(PlainHandler),
     Conn(ConnHandler),
     Shard(ShardHandler),
     Split(ShardHandler, Merge),

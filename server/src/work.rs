@@ -34,7 +34,7 @@ const MIN_PLANNED_LEN: usize = 256;
 /// What a handler has begun and not ended.
 pub enum Begun {
     /// VADD, VMADD: what is planned, element by element.
-    Addition(Addition),
+    Addition(Box<Addition>),
     /// A search, of its handler's own type.
     Search(Box<dyn Any + Send>),
 }
@@ -94,6 +94,8 @@ pub struct Work {
     line: VecDeque<ClientId>,
     /// Slices that the first in the line has had in a row.
     n_slices: u32,
+    /// Boxed, so that what a search holds moves as a pointer.
+    #[expect(clippy::vec_box, reason = "a scratch is some hundred bytes and moves twice a search")]
     spare: Vec<Box<SearchScratch>>,
     pub sizes: Sizes,
     pub counts: Counts,

@@ -75,9 +75,14 @@ enum Failure {
 fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts) -> Result<(), Failure> {
     let mut random = Random::new(seed);
     let n_nodes = 2 + random.below(3);
-    let all =
-        [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs,
-        Profile::Vectors];
+    let all = [
+        Profile::Everything,
+        Profile::Everything,
+        Profile::Strings,
+        Profile::Transactions,
+        Profile::Runs,
+        Profile::Vectors,
+    ];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);

@@ -83,7 +83,10 @@ pub(crate) struct State {
     stage: Stage,
     options: SearchOptions,
     changes: u64,
+    /// Nodes measured on level 0: what `max_measured` bounds.
     measured: usize,
+    /// Distances of any kind so far.
+    spent: usize,
 }
 
 /// A search that can be suspended.
@@ -139,16 +142,16 @@ impl Search {
         self.scratch
     }
 
-    /// Distances measured since `begin`.
-    pub fn measured(&self) -> usize {
-        self.state.measured
+    /// Distances since `begin`.
+    pub fn spent(&self) -> usize {
+        self.state.spent
     }
 }
 
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
     }
 
     pub(crate) fn begin(
@@ -175,7 +178,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -223,6 +226,10 @@ impl State {
         self.options.ef = ef;
     }
 
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
+    }
+
     pub(crate) fn options(&self) -> &SearchOptions {
         &self.options
     }
@@ -236,13 +243,25 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
+        let mut left = budget;
+        let progress = self.go_on(set, admission, &mut left, scratch);
+        self.spent += budget - left;
+        progress
+    }
+
+    fn go_on<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        left: &mut usize,
+        scratch: &mut SearchScratch,
+    ) -> Progress {
         let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
-        let mut left = budget;
         loop {
             match &mut self.stage {
                 Stage::Scan(scan) => {
-                    if exact::step(scan, index, &set.members, probe, admission, &mut left, walk)
+                    if exact::step(scan, index, &set.members, probe, admission, left, walk)
                         == Progress::Unfinished
                     {
                         break;
@@ -266,7 +285,7 @@ impl State {
                 }
                 Stage::Level0 => {
                     let allowed = self.options.max_measured.saturating_sub(self.measured);
-                    let slice = left.min(allowed);
+                    let slice = (*left).min(allowed);
                     let mut rest = slice;
                     let is_unasked = A::SELECTIVE && admission.hops() == Hops::Unasked;
                     let progress = if is_unasked {
@@ -275,7 +294,7 @@ impl State {
                         index.walk_layer(probe, admission, &mut rest, walk)
                     };
                     let spent = slice - rest;
-                    left -= spent;
+                    *left -= spent;
                     self.measured += spent;
                     if progress == Progress::Unfinished && self.measured < self.options.max_measured {
                         break;
@@ -292,8 +311,8 @@ impl State {
                         Some(_) => usize::MAX,
                         None => self.options.count.saturating_add(SPARE_HITS) * index.rescored_per_hit(),
                     };
-                    let upto = walk.found.len().min(at.saturating_add(left));
-                    left -= upto - *at;
+                    let upto = walk.found.len().min(at.saturating_add(*left));
+                    *left -= upto - *at;
                     for place in *at..upto {
                         if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
                             walk.found.swap(*n_kept, place);
@@ -320,9 +339,9 @@ impl State {
                         walk.found.truncate(kept);
                     }
                     let Stage::Rescore { at } = &mut self.stage else { break };
-                    let upto = walk.found.len().min(at.saturating_add(left));
+                    let upto = walk.found.len().min(at.saturating_add(*left));
                     index.rescore(probe, &mut walk.found[*at..upto]);
-                    left -= upto - *at;
+                    *left -= upto - *at;
                     *at = upto;
                     if upto < walk.found.len() {
                         break;

@@ -58,8 +58,8 @@ pub struct Row {
     pub id: CommandId,
     pub shape: KeyShape,
     pub group: &'static str,
-    /// Its values lie behind pointers: worth fetching ahead level by level.
-    pub is_collection: bool,
+    /// It touches more than the first lines of an entry (what lies behind pointers, a string's end): worth fetching ahead.
+    pub is_deep: bool,
     /// It may take long, and be cut into slices.
     pub is_vector: bool,
     /// It has no keys of its own and looks at all of them.
@@ -153,7 +153,7 @@ impl Table {
             id,
             shape: shape_of(command),
             group,
-            is_collection: matches!(group, "list" | "set" | "hash"),
+            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set") || command.name == "append",
             is_vector: command.plan.is_some() || matches!(command.handler, Handler::Any(_)),
             is_protected,
             subcommands: Vec::new(),

@@ -142,13 +142,7 @@ impl Node {
     }
 
     /// A request of a peer's client.
-    fn take_request(
-        &mut self,
-        from: ShardId,
-        head: &RequestHead,
-        args: Args<'_>,
-        plans: Option<Plans>,
-    ) {
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) {
         let row = row_of(head.command);
         let args = match head.hashed_at {
             0 => args,
@@ -220,7 +214,7 @@ impl Node {
         plans: Option<Plans>,
     ) {
         let at = usize::from(from.0);
-        self.work.begun = plans.map(|planned| Begun::Addition(Addition { planned, next: None }));
+        self.work.begun = plans.map(|planned| Begun::Addition(Box::new(Addition { planned, next: None })));
         let mark = self.outboxes[at].begin_reply(head.reply_to);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
@@ -268,7 +262,12 @@ impl Node {
                 Reply::new(&mut self.outboxes[outbox].bytes, head.proto).ok();
                 return None;
             }
-            Handler::Flow(_) | Handler::Conn(_) | Handler::Whole(_) | Handler::Container | Handler::Words => {
+            Handler::Flow(_)
+            | Handler::Plain(_)
+            | Handler::Conn(_)
+            | Handler::Whole(_)
+            | Handler::Container
+            | Handler::Words => {
                 panic!("'{}' is never sent to a peer", row.command.name)
             }
         };

@@ -92,6 +92,14 @@ impl Node {
                 client.parked = Parked::Order;
                 Step::Parked
             }
+            Handler::Plain(handler) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                scratch.clear();
+                self.plain_into(handler, client.proto, &mut scratch, args);
+                self.push_reply(client, &scratch);
+                self.scratch = scratch;
+                Step::Done
+            }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
                 Step::Done

@@ -349,6 +349,7 @@ impl Node {
         let caller = Caller { client: client.id, db: client.db };
         let proto = client.proto;
         match queued.command.handler {
+            Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
                 self.with_keys_here(row, args, others, |node| {

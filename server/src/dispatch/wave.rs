@@ -5,21 +5,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use super::Node;
 use super::route::Step;
 use crate::args::Args;
-use crate::client::{Client, ClientId, Closing, Parked};
+use crate::client::{Client, ClientId, Closing, Parked, ReplyMode};
+use crate::command::{Handler, PlainHandler};
 use crate::commands::{Found, KeyShape, Row};
 use crate::shard::ShardId;
 
 /// Requests parsed and prefetched together. Big enough to hide memory latency, small enough for the first-level cache.
 pub(super) const WAVE: usize = 8;
 /// The same for collections: their values lie several levels of pointers deep, and each level is waited for once a wave.
-const DEEP_WAVE: usize = 16;
-/// Levels of pointers that are fetched ahead for a collection: the value, its table, the segment, the first member.
-const VALUE_WAVES: usize = 4;
+const DEEP_WAVE: usize = 32;
+/// Levels of pointers that are fetched ahead for a collection, below its entry: the table, the segment, the first member.
+const VALUE_WAVES: usize = 3;
 /// Requests of one client run before others get their turn.
 const MAX_REQUESTS_PER_TURN: usize = 256;
 /// Output of one client after which it waits for others and for its socket: each reply of a turn can have 512 MB, and the output
@@ -60,9 +62,9 @@ pub(super) enum WaveEnd {
 }
 
 impl Node {
-    /// New bytes from a client. What can run, runs.
-    pub fn feed(&mut self, id: ClientId, bytes: &[u8]) {
-        let Some(mut client) = self.clients.take(id) else { return };
+    /// New bytes from a client. What can run, runs; the bytes of its input that then wait.
+    pub fn feed(&mut self, id: ClientId, bytes: &[u8]) -> usize {
+        let Some(mut client) = self.clients.take(id) else { return 0 };
         client.bytes_in += bytes.len() as u64;
         client.last_active_ms = self.now_ms;
         if client.query.is_empty() && client.parked == Parked::No && !client.is_queued {
@@ -74,7 +76,9 @@ impl Node {
                 self.run_query(&mut client, Admit::Check);
             }
         }
+        let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        n_waiting
     }
 
     /// Runs a client whose input waited.
@@ -169,13 +173,13 @@ impl Node {
             wave.clear();
             ranges.clear();
             let is_only_one = admit == Admit::First;
-            let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges);
-            n_run += wave.len();
-            let outcome =
-                catch_unwind(AssertUnwindSafe(|| self.run_wave(client, input, &wave, &ranges, &mut admit)));
-            let stopped_at = outcome.unwrap_or_else(|panic| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges, &mut n_run);
+                (parsed, self.run_wave(client, input, &wave, &ranges, &mut admit))
+            }));
+            let (parsed, stopped_at) = outcome.unwrap_or_else(|panic| {
                 self.bury_panic(client, &*panic);
-                None
+                (WaveEnd::NeedsBytes(input.len()), None)
             });
             self.wave = wave;
             self.ranges = ranges;
@@ -202,7 +206,8 @@ impl Node {
         }
     }
 
-    /// Parses up to a wave of requests, looks up their rows, and starts fetching the memory they will touch.
+    /// Parses up to a wave of requests, looks up their rows, and starts fetching the memory they will touch. Those in front
+    /// that need no memory are answered at once.
     pub(super) fn parse_wave(
         &mut self,
         client: &mut Client,
@@ -211,6 +216,7 @@ impl Node {
         admit: Admit,
         wave: &mut Vec<Item>,
         ranges: &mut Vec<ArgRange>,
+        n_run: &mut usize,
     ) -> WaveEnd {
         let (limits, mut size) = match client.is_authenticated || self.config.requirepass.is_empty() {
             true => (self.limits, if admit == Admit::First { 1 } else { WAVE }),
@@ -219,7 +225,10 @@ impl Node {
         };
         let mut next = at;
         let end = loop {
-            if wave.len() == size {
+            if next == input.len() {
+                break WaveEnd::NeedsBytes(next);
+            }
+            if wave.len() == size || *n_run >= MAX_REQUESTS_PER_TURN {
                 break WaveEnd::More(next);
             }
             let first_range = ranges.len();
@@ -236,7 +245,20 @@ impl Node {
             let text = if is_inline { client.parser.inline_text() } else { input };
             let args = Args::new(text, &ranges[first_range..]);
             let (row, hash, shard) = self.look_up(args);
-            if size == WAVE && row.is_ok_and(|row| row.is_collection) {
+            *n_run += 1;
+            if let Ok(row) = row
+                && let Handler::Plain(handler) = row.command.handler
+                && wave.is_empty()
+                && !is_inline
+                && self.is_plain_now(client, row, args, admit)
+            {
+                let args = Args::new(input, &ranges[first_range..]);
+                self.answer_plain(client, row, handler, args);
+                ranges.truncate(first_range);
+                next = end;
+                continue;
+            }
+            if size == WAVE && row.is_ok_and(|row| row.is_deep) {
                 size = DEEP_WAVE;
             }
             wave.push(Item { start: next, end, first_range, argc, row, hash, shard, is_inline });
@@ -261,17 +283,56 @@ impl Node {
                 keyspace.prefetch_entry(item.hash);
             }
             let is_deep = |item: &&Item| {
-                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_collection)
+                item.hash != 0 && item.shard == self.id && item.row.is_ok_and(|row| row.is_deep)
             };
             if wave.iter().any(|item| is_deep(&item)) {
                 for level in 0..VALUE_WAVES {
+                    let mut is_deeper = false;
                     for item in wave.iter().filter(is_deep) {
-                        keyspace.prefetch_value(item.hash, level);
+                        is_deeper |= keyspace.prefetch_value(item.hash, level);
+                    }
+                    if !is_deeper {
+                        break;
                     }
                 }
             }
         }
         end
+    }
+
+    /// Whether a request that needs only its own bytes may be answered before the others of its wave are parsed.
+    #[inline]
+    fn is_plain_now(&self, client: &Client, row: &Row, args: Args<'_>, admit: Admit) -> bool {
+        admit == Admit::Check
+            && client.pending.is_empty()
+            && client.reply_mode == ReplyMode::On
+            && !client.is_exec_rebinding
+            && !self.needs_gate(client, row, args)
+    }
+
+    #[inline]
+    fn answer_plain(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        handler: PlainHandler,
+        args: Args<'_>,
+    ) {
+        self.mark = (client.out.len(), client.held.len());
+        client.last_command = Some(row.command);
+        self.running = row.id;
+        let started = self.stats.begin(row.id);
+        self.plain_into(handler, client.proto, &mut client.out, args);
+        client.n_commands += 1;
+        self.stats.end(row.id, started);
+    }
+
+    #[inline]
+    pub(super) fn plain_into(&self, handler: PlainHandler, proto: Proto, out: &mut Vec<u8>, args: Args<'_>) {
+        let start = out.len();
+        if let Err(error) = handler(&mut Reply::new(out, proto), args) {
+            self.fail_into(out, start, proto, &error);
+        }
     }
 
     /// The row of a request and, if it has exactly one key, the key's hash and owner (hash 0: no single key).

@@ -5,26 +5,25 @@
 use bytes::Bytes;
 
 use super::entry::Alias;
-use super::table::prefetch;
 use crate::types::{Hash, List, Set};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
 pub const INLINE_BYTES: usize = 16 * 1024;
 
-/// A value that is not a short string, behind one pointer. 16 bytes.
+/// A value that is not a short string. Small collections lie in it but for their elements: five words.
 pub enum Object {
     /// A string of more than [`INLINE_BYTES`], shared with the sockets that still send it.
     Shared(Box<Bytes>),
-    List(Box<List>),
-    Set(Box<Set>),
-    Hash(Box<Hash>),
+    List(List),
+    Set(Set),
+    Hash(Hash),
     Vector(Box<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
 }
 
-const _: () = assert!(size_of::<Object>() == 16 && align_of::<Object>() == 8);
+const _: () = assert!(size_of::<Object>() == 40 && align_of::<Object>() == 8);
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Object>(); // Entries, which own objects, travel between shards.
@@ -43,17 +42,15 @@ impl Object {
         }
     }
 
-    /// Asks the cache for what a command on a small value touches, one level of pointers per `wave` (0: the value itself).
+    /// Asks the cache for what a command on a small value touches below the entry, one level of pointers per `wave`;
+    /// whether another level follows.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
+    pub fn prefetch(&self, wave: usize) -> bool {
         match self {
-            Object::List(list) if wave == 0 => prefetch_box(list),
-            Object::Set(set) if wave == 0 => prefetch_box(set),
-            Object::Hash(hash) if wave == 0 => prefetch_box(hash),
-            Object::List(list) => list.prefetch(wave - 1),
-            Object::Set(set) => set.prefetch(wave - 1),
-            Object::Hash(hash) => hash.prefetch(wave - 1),
-            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => {}
+            Object::List(list) => list.prefetch(),
+            Object::Set(set) => set.prefetch(wave),
+            Object::Hash(hash) => hash.prefetch(wave),
+            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => false,
         }
     }
 
@@ -61,9 +58,9 @@ impl Object {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Object::Shared(bytes) => size_of::<Bytes>() + bytes.len(),
-            Object::List(list) => size_of::<List>() + list.memory_bytes(),
-            Object::Set(set) => size_of::<Set>() + set.memory_bytes(),
-            Object::Hash(hash) => size_of::<Hash>() + hash.memory_bytes(),
+            Object::List(list) => list.memory_bytes(),
+            Object::Set(set) => set.memory_bytes(),
+            Object::Hash(hash) => hash.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -79,11 +76,6 @@ impl Object {
             Object::Alias(alias) => alias.target().view(),
         }
     }
-}
-
-#[inline(always)]
-fn prefetch_box<T>(value: &T) {
-    prefetch(std::ptr::from_ref(value).addr() as u64);
 }
 
 /// What a key holds.

@@ -1,7 +1,7 @@
 //! The values behind lists, sets and hashes, as plain data structures.
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
-//! `intset` and `hash`, whose big encodings are tables of `member`s; `algebra` combines sets.
+//! `intset` and `hash`, whose big encoding is `members`; `algebra` combines sets.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
 //! change exactly where Redis 8.2.3 changes them (`OBJECT ENCODING` is observable); a changing call is given the
@@ -13,6 +13,7 @@ pub mod hash;
 mod intset;
 pub mod list;
 pub mod member;
+mod members;
 mod node;
 pub mod packed;
 mod quicklist;

@@ -309,6 +309,7 @@ fn dump(side: &mut Side, db: &str) -> Vec<String> {
                 b"list" => call(conn, &["LRANGE", "0", "-1"]),
                 b"set" => unordered(&call(conn, &["SMEMBERS"]), 1),
                 b"hash" => unordered(&call(conn, &["HGETALL"]), 2),
+                b"vectorset" => call(conn, &["DEBUG", "DIGEST-VALUE"]),
                 _ => Reply::Null,
             };
             let encoding = call(conn, &["OBJECT", "ENCODING"]);

@@ -356,7 +356,10 @@ impl Cluster {
                         View::Vector(vectors) => Content::Vectors(with_reader(|guard, _| {
                             let set = &vectors.handle.set;
                             check(set, guard).unwrap_or_else(|fault| panic!("an unsound graph: {fault}"));
-                            (0..set.len()).filter_map(|at| set.member(at, guard)).map(<[u8]>::to_vec).collect()
+                            (0..set.len())
+                                .filter_map(|at| set.member(at, guard))
+                                .map(<[u8]>::to_vec)
+                                .collect()
                         })),
                         View::List(_) | View::Hash(_) => panic!("no program makes one"),
                     };

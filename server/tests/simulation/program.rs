@@ -268,7 +268,9 @@ impl<'a> Author<'a> {
             8 | 9 => vec![word("VREM"), key, element],
             10 => vec![word("VISMEMBER"), key, element],
             11 => vec![word("VCARD"), key],
-            12 => [&b"VSIM"[..], &key, b"VALUES", b"2", b"1", b"1", b"COUNT", b"100"].map(<[u8]>::to_vec).to_vec(),
+            12 => [&b"VSIM"[..], &key, b"VALUES", b"2", b"1", b"1", b"COUNT", b"100"]
+                .map(<[u8]>::to_vec)
+                .to_vec(),
             13 => vec![word("DEL"), key],
             14 => vec![word("RENAME"), key, self.keys[self.random.below(2)].clone()],
             _ => self.string_command(),
@@ -378,7 +380,9 @@ impl<'a> Author<'a> {
         let command = TABLE.full_name(name.as_bytes()).expect("programs use commands of the table").command;
         let keys: BTreeSet<Word> = match name.as_str() {
             "mset" | "msetnx" => argv[1..].iter().step_by(2).cloned().collect(),
-            "set" | "append" | "getset" | "sadd" | "vadd" | "vrem" | "vismember" | "vcard" | "vsim" => [argv[1].clone()].into(),
+            "set" | "append" | "getset" | "sadd" | "vadd" | "vrem" | "vismember" | "vcard" | "vsim" => {
+                [argv[1].clone()].into()
+            }
             "ping" | "swapdb" | "select" => BTreeSet::new(),
             _ => argv[1..].iter().cloned().collect(),
         };

@@ -76,6 +76,11 @@ impl FilteredSearch {
         self.state.step(set, filter, budget, &mut self.scratch, guard)
     }
 
+    /// Distances since `begin`, those of making lists aside.
+    pub fn spent(&self) -> usize {
+        self.state.state.spent()
+    }
+
     /// The hits of a search that is done.
     pub fn hits<'a>(&'a mut self, set: &'a VectorSet, guard: &'a Guard) -> Hits<'a> {
         self.state.state.hits(set, &mut self.scratch, guard)

@@ -204,7 +204,7 @@ impl Index {
     /// precision of the codes on both sides.
     pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut Probe) {
         match (&self.codes, &self.rows) {
-            (Some(codes), _) => codes.probe_stored(id, &mut probe.code),
+            (Some(codes), _) => codes.probe_stored(id, &mut probe.code, self.kernels),
             (None, Some(rows)) => {
                 probe.floats.clear();
                 probe.floats.extend_from_slice(rows.row(id));

@@ -60,7 +60,7 @@ pub(super) fn plan_vmadd(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_
 fn plan(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_>, form: Form) {
     let set = &handle.set;
     let before = match ctx.work.begun.take() {
-        Some(Begun::Addition(before)) if before.is_for(set) => before,
+        Some(Begun::Addition(before)) if before.is_for(set) => *before,
         Some(Begun::Addition(_) | Begun::Search(_)) | None => AdditionPlan::default(),
     };
     if set.len() < ctx.work.sizes.min_planned_len {
@@ -71,7 +71,7 @@ fn plan(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_>, form: Form) {
         return;
     }
     if let Some(plan) = addition.plan(ctx, handle, before) {
-        ctx.work.begun = Some(Begun::Addition(plan));
+        ctx.work.begun = Some(Begun::Addition(Box::new(plan)));
     }
 }
 
