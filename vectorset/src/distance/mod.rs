@@ -344,7 +344,7 @@ mod tests {
                 let mut y = x.clone();
                 kernels.hadamard(&mut y);
                 for i in (0..n).step_by((n / 64).max(1)) {
-                    let sign = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                    let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                     let exact: f32 = x.iter().enumerate().map(|(j, x)| x * sign(j)).sum();
                     assert_eq!(y[i], exact, "{} n {n} i {i}", kernels.name);
                 }
