@@ -318,6 +318,32 @@ fn other_metrics_are_measured_by_their_own_truth() {
 }
 
 #[test]
+fn a_servers_filters_are_held_against_the_scan() {
+    let server = SkerryServer::start();
+    let files = Files::new("filters");
+    let (_, json) = on_skerry(&server, &files, "filter", &["--seconds", "0"]);
+    let rows = json["tables"]["search"].as_array().expect("rows");
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        assert_eq!((row["n_wrong"].as_f64(), row["truth_recall"].as_f64()), (Some(0.0), Some(1.0)), "{row}");
+    }
+}
+
+#[test]
+fn a_dumped_set_is_as_good_where_it_is_restored() {
+    let (ours, peer) = (SkerryServer::start(), SkerryServer::start());
+    let files = Files::new("transfer");
+    let other = format!("other=127.0.0.1:{}", peer.port);
+    let (_, json) = on_skerry(&ours, &files, "transfer", &["--peer", &other]);
+    let rows = json["tables"]["dumped and restored"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let (before, after) = (row["recall"].as_f64(), row["restored_recall"].as_f64());
+        assert!(before > Some(0.9) && after > before.map(|r| r - 0.05), "{row}");
+    }
+}
+
+#[test]
 fn inserts_stream_in_beside_searches() {
     let server = SkerryServer::start();
     let files = Files::new("stream");

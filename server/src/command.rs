@@ -7,6 +7,7 @@
 //!
 //! | handler | needs | runs on |
 //! |---|---|---|
+//! | `Plain` | its own bytes only | the worker that received it, as it is parsed |
 //! | `Conn`  | the connection only | the worker that received it |
 //! | `Shard` | its keys, all local | the owner; if the keys have several owners they are lent to the receiver |
 //! | `Split` | a part of every shard, the parts not atomic together | every worker, then merged |
@@ -25,10 +26,12 @@ use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
+use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::Limits as TypeLimits;
 use crate::vector::VectorHandle;
+use crate::work::Work;
 
 /// One command or subcommand.
 pub struct Command {
@@ -42,18 +45,25 @@ pub struct Command {
     pub tips: &'static [&'static str],
     pub keys: &'static [KeySpec],
     pub handler: Handler,
+    /// What the worker that received it does before the owner's handler runs.
+    pub plan: Option<PlanHandler>,
     /// One line for the support table.
     pub doc: &'static str,
     pub subcommands: &'static [Command],
 }
 
 pub type ShardHandler = fn(&mut Ctx<'_>, Args<'_>) -> Outcome;
+/// A handler that answers from its arguments alone.
+pub type PlainHandler = fn(&mut Reply<'_>, Args<'_>) -> Outcome;
 pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
 /// A handler that looks at its arguments first and at what its key holds next: the set, nothing, or another type.
 pub type AnyHandler = fn(&mut Ctx<'_>, Result<Option<&VectorHandle>, CommandError>, Args<'_>) -> Outcome;
+/// Plans a write on a set that is at hand, and leaves the plans in `Ctx::work`; or leaves nothing.
+pub type PlanHandler = fn(&mut Ctx<'_>, &VectorHandle, Args<'_>);
 
 #[derive(Clone, Copy)]
 pub enum Handler {
+    Plain(PlainHandler),
     Conn(ConnHandler),
     Shard(ShardHandler),
     Split(ShardHandler, Merge),
@@ -303,6 +313,9 @@ pub struct Caller {
 /// Keys whose memory is fetched together.
 const WAVE: usize = 32;
 
+/// Where a handler puts long strings of its reply, if they need not be copied: (place in the buffer it writes to, string).
+pub type Strings<'a> = Option<&'a mut Vec<Placed>>;
+
 /// What a `Shard`, `Split`, `Cursor`, `Whole` or `Any` handler is given.
 pub struct Ctx<'a> {
     pub shard: &'a mut Shard,
@@ -316,8 +329,12 @@ pub struct Ctx<'a> {
     /// Unix time, one value per command.
     pub now_ms: i64,
     pub reply: Reply<'a>,
+    /// Takes the long strings that belong into the reply; without it they are copied.
+    pub placed: Strings<'a>,
     /// Set by a handler whose work is to be cut into slices; its reply so far is dropped and `Job` writes it instead.
     pub job: Option<Box<dyn Job>>,
+    /// The worker's vector work: what is left of the turn's budget, and what this request had begun.
+    pub work: &'a mut Work,
 }
 
 impl<'a> Ctx<'a> {
@@ -413,6 +430,7 @@ pub const fn row(name: &'static str, arity: i16, handler: Handler, doc: &'static
         tips: &[],
         keys: &[],
         handler,
+        plan: None,
         doc,
         subcommands: &[],
     }
@@ -421,6 +439,11 @@ pub const fn row(name: &'static str, arity: i16, handler: Handler, doc: &'static
 impl Command {
     pub const fn flags(mut self, flags: Flags) -> Self {
         self.flags = flags;
+        self
+    }
+
+    pub const fn planned(mut self, plan: PlanHandler) -> Self {
+        self.plan = Some(plan);
         self
     }
 

@@ -9,8 +9,8 @@
 //! buffer has emptied the socket. Knows no command.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError};
@@ -20,7 +20,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::alloc::Purging;
+use crate::alloc::{Purging, huge};
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
 use crate::dispatch::Node;
 use crate::listener::{Left, Listeners};
@@ -30,8 +30,18 @@ use crate::turns::TurnTrace;
 
 /// Time budget of one turn.
 const TURN_NS: u64 = 1_000_000;
+/// Input between two looks at the clock, which costs what a tenth of a small request does; a read counts for so much more.
+const LOOK_EVERY_BYTES: usize = 16 << 10;
+const READ_COST_BYTES: usize = 2 << 10;
 /// One read per ready client and turn.
 const READ_BUFFER: usize = 64 << 10;
+/// One read into the buffer of a client that sends a long request.
+const LONG_READ: usize = 256 << 10;
+/// What one client is written per turn, and in one call.
+const WRITE_BYTES: usize = 512 << 10;
+const WRITE_CHUNK: usize = 256 << 10;
+/// When so much is written in a turn, the other clients with output wait for the next.
+const TURN_WRITE_BYTES: usize = 2 << 20;
 /// A parked client with more unread input than this is not read further.
 const MAX_WAITING_INPUT: usize = 1 << 20;
 /// Elements freed or expired per slice.
@@ -143,6 +153,7 @@ impl Worker {
 
     /// Turns until the server stops.
     pub fn run(mut self) {
+        huge::defer_frees();
         let mut events = Events::with_capacity(1024);
         if let Some(listeners) = &mut self.listeners {
             listeners.register(self.poll.registry(), FIRST_LISTENER);
@@ -167,7 +178,9 @@ impl Worker {
         let has_unsent = self.node.outboxes.iter().any(|outbox| !outbox.is_empty());
         let has_work = has_unsent
             || !self.unread.is_empty()
+            || !self.node.dirty.is_empty()
             || self.node.has_work()
+            || huge::has_garbage()
             || self.has_expired_more
             || self.left == Left::More;
         let mut timeout = Duration::ZERO;
@@ -210,6 +223,9 @@ impl Worker {
         self.close_ended();
         self.publish();
         self.background();
+        // What the background has answered does not wait for the next event.
+        self.write_dirty();
+        self.publish();
         if started >= self.next_tick {
             self.tick(started);
         }
@@ -253,12 +269,16 @@ impl Worker {
 
     /// One read for each listed socket; time permitting.
     fn read_ready(&mut self, started: Instant) {
-        for n in 0..self.unread.len() {
-            if n > 0 && started.elapsed().as_nanos() as u64 > TURN_NS {
-                break;
+        let mut since_look = 0;
+        for _ in 0..self.unread.len() {
+            if since_look >= LOOK_EVERY_BYTES {
+                since_look = 0;
+                if started.elapsed().as_nanos() as u64 > TURN_NS {
+                    break;
+                }
             }
             let Some(at) = self.unread.pop_front() else { break };
-            self.read_one(at);
+            since_look += self.read_one(at) + READ_COST_BYTES;
             if self.mesh.n_peers() > 1
                 && self.node.outboxes.iter().any(|outbox| outbox.bytes.len() > EARLY_PUBLISH)
             {
@@ -269,65 +289,76 @@ impl Worker {
         }
     }
 
-    fn read_one(&mut self, at: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+    /// Reads one socket and runs what came; the number of bytes.
+    fn read_one(&mut self, at: usize) -> usize {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return 0 };
         connection.is_listed = false;
         let id = connection.id;
-        let Some(client) = self.node.clients.get_mut(id) else { return };
+        let Some(client) = self.node.clients.get_mut(id) else { return 0 };
         if client.closing != Closing::No {
-            return;
+            return 0;
         }
         if client.query.len() - client.query_at > MAX_WAITING_INPUT
             && (client.is_waiting() || client.is_queued)
         {
             // Parked with much to do: the socket keeps the rest. Looked at again when the client goes on.
-            return;
+            return 0;
         }
         if client.out.capacity() == 0 {
             client.out = self.spare.pop().unwrap_or_default();
         }
         let limit = self.node.config.client_query_buffer_limit as usize;
-        WorkerStats::add(&self.server.workers[usize::from(self.node.id.0)].reads, 1);
-        let n = match connection.stream.read(&mut self.buffer) {
+        let stats = &self.server.workers[usize::from(self.node.id.0)];
+        WorkerStats::add(&stats.reads, 1);
+        let room = client.make_room(self.buffer.len(), LONG_READ);
+        let read = match room {
+            0 => connection.stream.read(&mut self.buffer),
+            _ => read_to_end(&connection.stream, &mut client.query, room),
+        };
+        let n = match read {
             Ok(0) => {
                 connection.has_unread = false;
                 if !self.ended.contains(&id) {
                     self.ended.push(id);
                 }
-                return;
+                return 0;
             }
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 connection.has_unread = false;
-                return;
+                return 0;
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 self.list_unread(at);
-                return;
+                return 0;
             }
             Err(_) => {
                 self.close(id);
-                return;
+                return 0;
             }
         };
-        connection.has_unread = n == self.buffer.len() || connection.is_read_closed;
+        let asked = if room > 0 { room } else { self.buffer.len() };
+        connection.has_unread = n == asked || connection.is_read_closed;
         let has_unread = connection.has_unread;
-        let bytes_in = &self.server.workers[usize::from(self.node.id.0)].bytes_in;
-        WorkerStats::add(bytes_in, n as u64);
-        self.node.feed(id, &self.buffer[..n]);
-        if let Some(client) = self.node.clients.get_mut(id)
-            && client.waiting_input_bytes() > limit
+        WorkerStats::add(&stats.bytes_in, n as u64);
+        let n_waiting = match room {
+            0 => self.node.feed(id, &self.buffer[..n]),
+            _ => self.node.fed(id, n),
+        };
+        if n_waiting > limit
+            && let Some(client) = self.node.clients.get_mut(id)
         {
             crate::log::warning(&format!(
                 "Closing client that reached max query buffer length: id={} addr={}",
                 client.number, client.address
             ));
             self.close(id);
-            return;
+            return 0;
         }
         if has_unread {
             self.list_unread(at);
         }
+        n
     }
 
     /// Clients whose requests waited.
@@ -338,13 +369,18 @@ impl Worker {
             }
             let Some(id) = self.node.runnable.pop_front() else { break };
             self.node.resume(id);
-            let at = id.slot();
-            if let Some(Some(connection)) = self.connections.get(at)
-                && connection.id == id
-                && connection.has_unread
-            {
-                self.list_unread(at);
-            }
+            self.look_again(id);
+        }
+    }
+
+    /// A client that was parked has gone on: what its socket kept meanwhile is read.
+    fn look_again(&mut self, id: ClientId) {
+        let at = id.slot();
+        if let Some(Some(connection)) = self.connections.get(at)
+            && connection.id == id
+            && connection.has_unread
+        {
+            self.list_unread(at);
         }
     }
 
@@ -380,7 +416,13 @@ impl Worker {
             }
         }
         let mut dirty = std::mem::take(&mut self.node.dirty);
+        let mut n_written = 0;
         for id in dirty.drain(..) {
+            if n_written >= TURN_WRITE_BYTES {
+                // The next turn begins at once.
+                self.node.dirty.push(id);
+                continue;
+            }
             if self.may_be_late(id) {
                 if self.late.is_empty() {
                     self.late_since = Instant::now();
@@ -388,7 +430,7 @@ impl Worker {
                 self.late.push(id);
                 continue;
             }
-            self.write_one(id);
+            n_written += self.write_one(id);
         }
         if self.node.dirty.is_empty() {
             self.node.dirty = dirty;
@@ -409,29 +451,41 @@ impl Worker {
         waits
     }
 
-    fn write_one(&mut self, id: ClientId) {
-        let Some(client) = self.node.clients.get_mut(id) else { return };
+    /// Writes what a client is owed, or a part of it; how many bytes.
+    fn write_one(&mut self, id: ClientId) -> usize {
+        let Some(client) = self.node.clients.get_mut(id) else { return 0 };
         client.is_dirty = false;
-        let Some(Some(connection)) = self.connections.get_mut(id.slot()) else { return };
+        let Some(Some(connection)) = self.connections.get_mut(id.slot()) else { return 0 };
         if client.closing == Closing::Now {
             self.close(id);
-            return;
+            return 0;
         }
         let mut is_dead = false;
+        let mut left = WRITE_BYTES;
         if !connection.is_blocked {
             while client.out_at < client.out.len() {
-                match connection.stream.write(&client.out[client.out_at..]) {
+                if left == 0 {
+                    // The others' turn; the rest goes on at once, or the socket tells when it has room.
+                    client.is_dirty = true;
+                    self.node.dirty.push(id);
+                    break;
+                }
+                let piece = client.placed.next_piece(&client.out, client.out_at);
+                let piece = &piece[..piece.len().min(WRITE_CHUNK).min(left)];
+                match connection.stream.write(piece) {
                     Ok(0) => {
                         is_dead = true;
                         break;
                     }
                     Ok(n) => {
-                        client.out_at += n;
+                        left -= n;
+                        let is_short = n < piece.len();
+                        client.placed.wrote(&mut client.out_at, n);
                         client.bytes_out += n as u64;
                         let stats = &self.server.workers[usize::from(self.node.id.0)];
                         WorkerStats::add(&stats.bytes_out, n as u64);
                         WorkerStats::add(&stats.writes, 1);
-                        if client.out_at < client.out.len() && n < WRITE_CHUNK {
+                        if is_short {
                             // The socket took a part: it is full now.
                             connection.is_blocked = true;
                             break;
@@ -460,7 +514,10 @@ impl Worker {
             if client.closing == Closing::AfterReplies && client.pending.is_empty() {
                 is_dead = true;
             }
-        } else if client.out_at > KEPT_BUFFER && client.out_at > client.out.len() / 2 {
+        } else if client.out_at > KEPT_BUFFER
+            && client.out_at / WRITTEN_PARTS > client.out.len() - client.out_at
+        {
+            client.placed.shift(client.out_at);
             client.out.drain(..client.out_at);
             client.out_at = 0;
         }
@@ -474,6 +531,7 @@ impl Worker {
         if is_dead || over {
             self.close(id);
         }
+        WRITE_BYTES - left
     }
 
     /// Closes the clients whose input has ended, unless what they asked before is still on its way to them.
@@ -539,10 +597,7 @@ impl Worker {
         let number = self.server.next_client_number.fetch_add(1, Ordering::Relaxed);
         let now_ms = self.node.now_ms;
         let is_open = self.node.config.requirepass.is_empty();
-        let (is_unix, fd) = match &arrival.stream {
-            Stream::Tcp(stream) => (false, stream.as_raw_fd()),
-            Stream::Unix(stream) => (true, stream.as_raw_fd()),
-        };
+        let (is_unix, fd) = (matches!(arrival.stream, Stream::Unix(_)), arrival.stream.fd());
         let id = self.node.connect(|id| {
             let mut client = Client::new(id, number, now_ms);
             client.last_active_ms = now_ms;
@@ -586,12 +641,17 @@ impl Worker {
 
     /// Long commands, freeing and expiry: a bounded part of each turn.
     fn background(&mut self) {
-        if !self.node.has_work() && !self.has_expired_more {
+        if !self.node.has_work() && !self.has_expired_more && !huge::has_garbage() {
             return;
         }
         let started = Instant::now();
         while started.elapsed().as_nanos() as u64 <= BACKGROUND_NS {
-            let mut is_busy = false;
+            let mut is_busy = huge::has_garbage();
+            huge::free_slice();
+            if let Some(id) = self.node.run_vector_slice() {
+                self.look_again(id);
+                is_busy = true;
+            }
             if self.node.has_jobs() {
                 self.node.run_job_slice();
                 is_busy = true;
@@ -690,10 +750,26 @@ const EARLY_PUBLISH: usize = 48 << 10;
 /// How long output may wait for the replies that follow it, and up to how much output.
 const LATE: Duration = Duration::from_millis(1);
 const LATE_BYTES: usize = 16 << 10;
-/// Writes larger than this may come back short without the socket being full.
-const WRITE_CHUNK: usize = 1 << 20;
+/// What is unwritten moves to the front of the buffer when so many times as much is written: a move is short beside the writes.
+const WRITTEN_PARTS: usize = 4;
 /// Output buffers kept for the next clients.
 const MAX_SPARE: usize = 64;
+
+/// Reads up to `room` bytes to the end of `buffer`, which has room for them.
+fn read_to_end(stream: &Stream, buffer: &mut Vec<u8>, room: usize) -> std::io::Result<usize> {
+    let fd = match stream {
+        Stream::Tcp(stream) => stream.as_raw_fd(),
+        Stream::Unix(stream) => stream.as_raw_fd(),
+    };
+    let spare = buffer.spare_capacity_mut();
+    let room = room.min(spare.len());
+    // SAFETY: an open socket, and `room` bytes of the buffer that hold nothing yet. Safe calls would have them zeroed first.
+    let n = unsafe { libc::read(fd, spare.as_mut_ptr().cast(), room) };
+    let n = usize::try_from(n).map_err(|_| std::io::Error::last_os_error())?;
+    // SAFETY: the call has written the next `n` bytes, at most `room`.
+    unsafe { buffer.set_len(buffer.len() + n) };
+    Ok(n)
+}
 
 fn over_output_limit(client: &mut Client, config: &crate::config::Config, now_ms: i64) -> bool {
     let limit = &config.client_output_buffer_limit.normal;
@@ -716,24 +792,49 @@ pub fn unix_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+impl Stream {
+    fn fd(&self) -> RawFd {
         match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
         }
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    /// recv(2) without libc's cancellation points: these are four locked instructions and some 60 others a request.
+    #[inline]
+    fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        // SAFETY: the kernel writes at most `len` bytes into the buffer, which is exclusively borrowed; the socket is open.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                0,
+                NO_ADDRESS,
+                NO_ADDRESS,
+            )
+        };
+        usize::try_from(n).map_err(|_| std::io::Error::last_os_error())
+    }
+
+    /// send(2), in the same way.
+    #[inline]
+    fn write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+        // SAFETY: the kernel reads `len` bytes, which are borrowed; the socket is open.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                self.fd(),
+                bytes.as_ptr(),
+                bytes.len(),
+                libc::MSG_NOSIGNAL,
+                NO_ADDRESS,
+                0,
+            )
+        };
+        usize::try_from(n).map_err(|_| std::io::Error::last_os_error())
     }
 }
+
+const NO_ADDRESS: *mut u8 = std::ptr::null_mut();

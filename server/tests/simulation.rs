@@ -33,6 +33,8 @@ mod faults;
 mod model;
 #[path = "simulation/program.rs"]
 mod program;
+#[path = "support/rng.rs"]
+mod rng;
 #[path = "simulation/scenarios.rs"]
 mod scenarios;
 
@@ -41,7 +43,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use checker::{Verdict, explain};
 use cluster::{Cluster, show};
 use faults::{CANNOT_IMITATE, Lost, Shim};
-use program::{Author, Profile, Program, Random, keys_in_play};
+use program::{Author, Profile, Program, keys_in_play};
+use rng::Rng;
+
+/// Sets these programs apart from those of the other tests.
+const STREAM: u64 = 0x5851_f42d_4c95_7f2d;
 
 const N_CLIENTS: usize = 4;
 const MAX_OPERATIONS: usize = 12;
@@ -58,6 +64,9 @@ struct Counts {
     halves: u64,
     whole_shard_lends: u64,
     waits: u64,
+    slices: u64,
+    plans_committed: u64,
+    plans_voided: u64,
 }
 
 /// Why a seed failed.
@@ -70,10 +79,16 @@ enum Failure {
 
 /// Runs one seed.
 fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts) -> Result<(), Failure> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed ^ STREAM);
     let n_nodes = 2 + random.below(3);
-    let all =
-        [Profile::Everything, Profile::Everything, Profile::Strings, Profile::Transactions, Profile::Runs];
+    let all = [
+        Profile::Everything,
+        Profile::Everything,
+        Profile::Strings,
+        Profile::Transactions,
+        Profile::Runs,
+        Profile::Vectors,
+    ];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
     let mut cluster = Cluster::new(n_nodes, seed, shim);
@@ -107,6 +122,9 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         counts.halves += node.lend_counts.halves;
         counts.whole_shard_lends += node.lend_counts.whole;
         counts.waits += node.n_waits();
+        counts.slices += node.work.counts.slices;
+        counts.plans_committed += node.work.counts.committed;
+        counts.plans_voided += node.work.counts.voided;
     }
     let failed =
         |what: &str| format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history));
@@ -146,6 +164,8 @@ fn every_history_is_strictly_serialisable() {
     }
     println!("{counts:?}");
     if n_seeds >= 100 {
+        let exercised = [counts.slices, counts.plans_committed, counts.plans_voided];
+        assert!(exercised.iter().all(|n| *n > 0), "the seeds exercise too little: {counts:?}");
         assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
         assert!(
             counts.lends > 0 && counts.whole_shard_lends > 0,

@@ -100,6 +100,12 @@ fn used_memory(conn: &mut Conn) -> u64 {
     field.expect("a field").parse().expect("a number")
 }
 
+/// Resident memory of the process.
+fn resident_bytes(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process");
+    statm.split(' ').nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
+}
+
 /// User and system time of the whole process, in ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process");
@@ -159,15 +165,38 @@ fn case_07_deletions_in_any_order() {
                 assert_eq!(words(&mut conn, &format!("VREM {key} e{id}")), Reply::Int(1));
             }
             n_deleted = upto;
-            let recall = recall(&mut conn, key, &queries, "EF 60");
-            println!("{order} {percent} %: recall {recall:.4}");
-            assert!(recall >= 0.97, "{order} {percent} %: {recall}");
+            let recall = recall(&mut conn, key, &queries, "EF 20");
+            // Most queries lie where nothing is left: what a fresh set of the survivors finds is the measure.
+            let left: Vec<(String, &[f32])> =
+                ids[n_deleted..].iter().map(|id| (format!("e{id}"), rows[*id].as_slice())).collect();
+            add_all(&mut conn, "fresh", &left, &["NOQUANT", "EF", "100"]);
+            let fresh = self::recall(&mut conn, "fresh", &queries, "EF 20");
+            words(&mut conn, "DEL fresh");
+            println!("{order} {percent} %: recall {recall:.4}, of a fresh set {fresh:.4}");
+            assert!(recall >= fresh - 0.04, "{order} {percent} %: {recall}, fresh {fresh}");
+            assert_eq!(
+                n_reached(&mut conn, key, ids[n_deleted]),
+                ids.len() - n_deleted,
+                "{order} {percent} %"
+            );
             for id in &ids[n_deleted..] {
                 let found = words(&mut conn, &format!("VSIM {key} ELE e{id} COUNT 1 EF 60"));
                 assert_eq!(texts(&found), [format!("e{id}")], "{order} {percent} %");
             }
         }
     }
+}
+
+/// How many elements the links of level 0 lead to.
+fn n_reached(conn: &mut Conn, key: &str, from: usize) -> usize {
+    let mut reached = HashSet::from([format!("e{from}")]);
+    let mut to_expand = vec![format!("e{from}")];
+    while let Some(name) = to_expand.pop() {
+        let levels = words(conn, &format!("VLINKS {key} {name}")).items().expect("levels");
+        let neighbors = texts(levels.last().expect("level 0"));
+        to_expand.extend(neighbors.into_iter().filter(|neighbor| reached.insert(neighbor.clone())));
+    }
+    reached.len()
 }
 
 #[test]
@@ -297,8 +326,6 @@ fn case_15_filters_find_what_matches() {
     }
     // A range and its members one by one are the same question.
     let range = search(&mut conn, "v", &queries[0], "FILTER .n>=100and.n<104");
-    let members = search(&mut conn, "v", &queries[0], "FILTER .nin[100,101,102,103]");
-    assert_eq!(members, Vec::<String>::new(), "`.nin` is a field of its own");
     let argv = ["VSIM", "v", "ELE", "e0", "FILTER", ".n in [100,101,102,103]"];
     let members: HashSet<String> = texts(&conn.call(&argv)).into_iter().collect();
     assert_eq!(members, range.into_iter().collect());
@@ -374,50 +401,50 @@ fn case_17_scores_are_stable_and_in_order() {
 }
 
 #[test]
-fn case_19_a_deleted_set_holds_nobody_up() {
-    let (server, mut conn, mut rng) = start(1);
-    const N: usize = 12_000;
+fn case_19_a_deleted_set_is_freed_in_slices() {
+    const N: usize = 20_000;
+    println!("seed {SEED:#x}");
+    let server = Server::start(Kind::Skerry { threads: 1 }, &["--turn-trace".into(), "yes".into()]);
+    let (mut conn, mut rng) = (server.connect(), Rng::new(SEED));
     let rows: Vec<Vec<f32>> = (0..N).map(|_| random_row(&mut rng, 8)).collect();
     for ending in ["DEL v", "UNLINK v", "PEXPIRE v 1", "FLUSHALL"] {
         add_all(&mut conn, "v", &named(&rows), &["NOQUANT", "EF", "10", "M", "4"]);
-        let start_bytes = used_memory(&mut conn);
-        let mut other = server.connect();
+        let full = used_memory(&mut conn);
+        words(&mut conn, "DEBUG TURNS RESET");
         words(&mut conn, ending);
-        let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(20));
-        while used_memory(&mut conn) > start_bytes / 2 {
+        let end = Instant::now() + Duration::from_secs(20);
+        while used_memory(&mut conn) > full / 2 {
             assert!(Instant::now() < end, "{ending}: the memory does not come back");
-            let before = cpu_ticks(server.pid());
-            let asked = Instant::now();
-            words(&mut other, "PING");
-            // What others on this machine take is not the server's.
-            if cpu_ticks(server.pid()) - before >= 1 {
-                longest = longest.max(asked.elapsed());
-            }
         }
-        println!("{ending}: longest PING {longest:?}");
-        assert!(longest < Duration::from_millis(200), "{ending}: {longest:?}");
+        let turns = words(&mut conn, "DEBUG TURNS");
+        let line = texts(&turns).remove(0);
+        let max_us = line.split("max=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a time");
+        println!("{ending}: {line}");
+        let max_us: u64 = max_us.parse().expect("microseconds");
+        // Thread time, so that others on this machine do not count; this is no optimised build.
+        assert!(max_us < 20_000, "{ending}: a turn of {max_us} us");
     }
 }
 
 #[test]
 fn case_20_memory_is_told_and_grows_evenly() {
-    let (_server, mut conn, mut rng) = start(1);
+    let (server, mut conn, mut rng) = start(1);
     let dim = 128;
     let before = used_memory(&mut conn);
-    let mut last = before;
+    let mut resident = vec![resident_bytes(server.pid())];
     for step in 0..8 {
         let rows: Vec<Vec<f32>> = (0..500).map(|_| random_row(&mut rng, dim)).collect();
         let elements: Vec<(String, &[f32])> =
             rows.iter().enumerate().map(|(i, row)| (format!("{step}:{i}"), row.as_slice())).collect();
         add_all(&mut conn, "v", &elements, &["NOQUANT", "EF", "20"]);
-        let now = used_memory(&mut conn);
-        // No doubling: a step never costs more than a third of all there was, once there is something.
-        assert!(
-            step < 3 || now - last < (last - before) * 2 / 3,
-            "step {step}: {last} to {now}, from {before}"
-        );
-        last = now;
+        resident.push(resident_bytes(server.pid()));
     }
+    println!("resident, each 500 elements: {resident:?}");
+    // No doubling: no step costs much more than its share.
+    let share = (resident[8] - resident[0]) / 8;
+    let steepest = resident.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().expect("steps");
+    assert!(steepest < 3 * share, "{steepest} in one step, {share} on average");
+    let last = used_memory(&mut conn);
     let told = words(&mut conn, "MEMORY USAGE v").int().expect("a number") as f64;
     let taken = (last - before) as f64;
     println!("4,000 x {dim}: {:.0} bytes an element told, {:.0} taken", told / 4e3, taken / 4e3);

@@ -24,6 +24,9 @@ pub enum Hops {
     One,
     /// Their admitted neighbors are measured in their stead: for filters that admit few.
     Two,
+    /// The walk does not ask at all, and the nearest that it found are asked at the end: for filters that
+    /// admit many, with an `ef` that allows for those that will go.
+    Unasked,
 }
 
 /// Admits everything.

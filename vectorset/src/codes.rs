@@ -44,15 +44,6 @@ impl Form {
         }
     }
 
-    /// The number of levels of the packed forms.
-    fn n_levels(self) -> u8 {
-        match self {
-            Form::Bits2 => 4,
-            Form::Bits4 => 16,
-            Form::Bits8 | Form::Q8 | Form::Signs => 0,
-        }
-    }
-
     /// What is taken off a code to make it symmetric.
     fn midpoint(self) -> f32 {
         match self {
@@ -275,7 +266,7 @@ impl Codes {
     }
 
     /// The probe of a stored code.
-    pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut CodeProbe) {
+    pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut CodeProbe, kernels: &Kernels) {
         let bytes = self.bytes(id);
         let levels = &mut probe.levels;
         levels.reset(self.n_bytes / CODE_BLOCK_BYTES * self.levels_per_block());
@@ -285,13 +276,19 @@ impl Codes {
             Form::Bits8 | Form::Q8 | Form::Signs => {
                 levels.as_mut_slice().iter_mut().zip(bytes).for_each(|(level, &byte)| *level = byte as i8);
             }
-            Form::Bits2 => probe.bias = unpack::<4>(levels.as_mut_slice(), bytes, self.dim),
-            Form::Bits4 => probe.bias = unpack::<2>(levels.as_mut_slice(), bytes, self.dim),
-        }
-        if self.form.n_levels() > 0 {
             // Levels are twice the symmetric code, so that they are whole numbers.
-            probe.scale /= 2.0;
-            probe.bias *= self.form.midpoint();
+            Form::Bits2 | Form::Bits4 => {
+                let sum = match self.form {
+                    Form::Bits2 => kernels.unpack2(bytes, levels.as_mut_slice()),
+                    _ => kernels.unpack4(bytes, levels.as_mut_slice()),
+                };
+                // Beyond the dimension all codes are zero, and so lowest.
+                let beyond = &mut levels.as_mut_slice()[self.dim..];
+                let surplus: i32 = beyond.iter().map(|&level| i32::from(level)).sum();
+                beyond.fill(0);
+                probe.bias = self.form.midpoint() * (sum - surplus) as f32;
+                probe.scale /= 2.0;
+            }
         }
     }
 
@@ -362,6 +359,25 @@ impl Codes {
         ]
     }
 
+    /// The standard deviation of an estimated distance, for vectors as long as the probe's. The code of a
+    /// vector differs from it by noise that is spread over all directions: of relative strength e, it changes
+    /// a product by e / sqrt(dim) of the lengths.
+    pub(crate) fn deviation(&self, probe: &CodeProbe) -> f32 {
+        let noise = match self.form {
+            // sqrt(1 / rho^2 - 1), rho^2 being what the grid keeps of a normal distribution's variance.
+            Form::Bits2 => 0.365,
+            Form::Bits4 => 0.108,
+            Form::Bits8 => 0.012,
+            Form::Q8 | Form::Signs => return 0.0,
+        };
+        let (squared_length, factor) = match self.metric {
+            Metric::Cosine => (1.0, 1.0),
+            Metric::L2 => (probe.squared_length, 2.0),
+            Metric::Ip => (probe.squared_length, 1.0),
+        };
+        factor * squared_length * noise / (self.dim as f32).sqrt()
+    }
+
     #[inline(always)]
     fn kernel<'a>(&self, kernels: &'a Kernels) -> &'a CodeKernels {
         match self.form {
@@ -423,20 +439,3 @@ const MIN_LEVEL: i8 = -127;
 
 /// Bytes of a record that are asked for ahead; from there the processor's own prefetcher follows.
 const MAX_BYTES_AHEAD: usize = 512;
-
-/// Writes twice the symmetric codes as levels, zero beyond `dim`; returns their sum.
-fn unpack<const PER_BYTE: usize>(levels: &mut [i8], bytes: &[u8], dim: usize) -> f32 {
-    let bits = 8 / PER_BYTE;
-    let mask = (1_u16 << bits) as u8 - 1;
-    for (levels, bytes) in
-        levels.chunks_exact_mut(CODE_BLOCK_BYTES * PER_BYTE).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
-    {
-        for (part, levels) in levels.chunks_exact_mut(CODE_BLOCK_BYTES).enumerate() {
-            for (level, &byte) in levels.iter_mut().zip(bytes) {
-                *level = 2 * (byte >> (part * bits) & mask) as i8 - mask as i8;
-            }
-        }
-    }
-    levels[dim..].fill(0);
-    levels.iter().map(|&level| i32::from(level)).sum::<i32>() as f32
-}

@@ -169,7 +169,7 @@ impl Guard {
     }
 
     /// Keeps what this guard protects beyond its end, for a reading that goes on later.
-    pub(crate) fn hold(&self) -> Hold {
+    pub fn hold(&self) -> Hold {
         let local = &self.0;
         let epoch = local.slot().pinned.load(Ordering::Relaxed);
         local.slot().change_holds(|holds| *holds.entry(epoch).or_default() += 1);
@@ -188,7 +188,7 @@ impl Drop for Guard {
 }
 
 /// A suspended reading: what its guard protected stays as long as it lives. It may be dropped on any thread.
-pub(crate) struct Hold {
+pub struct Hold {
     domain: Arc<Domain>,
     slot: usize,
     epoch: u64,
@@ -257,7 +257,8 @@ impl<T> Limbo<T> {
     }
 }
 
-#[cfg(test)]
+// Under the model these would run outside of it.
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

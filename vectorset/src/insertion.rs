@@ -20,7 +20,7 @@ use crate::set::VectorSet;
 /// A plan that is being made.
 pub struct Insertion {
     planned: Planned,
-    scratch: Box<SearchScratch>,
+    scratch: SearchScratch,
 }
 
 /// A plan that is made, with the vector it is for.
@@ -43,7 +43,7 @@ impl VectorSet {
         vector: &[f32],
         ef: usize,
         random: u64,
-        scratch: Box<SearchScratch>,
+        scratch: SearchScratch,
         guard: &Guard,
     ) -> Result<Insertion, Error> {
         guard.assert_guards(&self.domain);
@@ -67,11 +67,11 @@ impl VectorSet {
 }
 
 impl Insertion {
-    /// Goes on for about `budget` distances.
+    /// Goes on for about `budget` distances, and takes what it has used off it.
     ///
     /// # Panics
     /// If `set` is not the one it began with.
-    pub fn step(&mut self, set: &VectorSet, budget: usize, guard: &Guard) -> Progress {
+    pub fn step(&mut self, set: &VectorSet, budget: &mut usize, guard: &Guard) -> Progress {
         guard.assert_guards(&set.domain);
         self.planned.hold.assert_guards(&set.domain);
         assert!(self.planned.is_for(set), "a plan goes on with another set");
@@ -83,13 +83,13 @@ impl Insertion {
     ///
     /// # Panics
     /// If it is not ready.
-    pub fn finish(self) -> (Planned, Box<SearchScratch>) {
+    pub fn finish(self) -> (Planned, SearchScratch) {
         assert!(self.planned.plan.is_ready(), "a plan is finished before it is ready");
         (self.planned, self.scratch)
     }
 
     /// The buffers, of a plan that is given up.
-    pub fn abandon(self) -> Box<SearchScratch> {
+    pub fn abandon(self) -> SearchScratch {
         self.scratch
     }
 

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::admission::Admit;
+use crate::admission::{Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
@@ -24,6 +24,15 @@ use crate::set::{Hits, Query, VectorSet};
 
 /// Hits that a scan gathers beyond COUNT.
 const SPARE_HITS: usize = 8;
+
+/// Candidates that a scan of codes measures exactly beyond a multiple of COUNT, for small COUNT.
+const MORE_SCANNED: usize = 32;
+
+/// Deviations of the estimates by which candidates may be behind and are still measured exactly. A walk
+/// misses more by itself (2 cost 0.0005 of recall at EF 80 on 20,000 x 1536, and saved 15 us of 105); small
+/// sets are to be exact.
+const WALK_CAUTION: f32 = 2.0;
+const SCAN_CAUTION: f32 = 5.0;
 
 /// How a search goes about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,9 +74,15 @@ enum Stage {
         reach: Option<f32>,
     },
     Level0,
+    /// Of the candidates before `at`, the first `n_kept` places hold those that are admitted.
+    Sift {
+        at: usize,
+        n_kept: usize,
+    },
     /// Candidates before `at` have their exact distance.
     Rescore {
         at: usize,
+        caution: f32,
     },
     Done,
 }
@@ -78,7 +93,10 @@ pub(crate) struct State {
     stage: Stage,
     options: SearchOptions,
     changes: u64,
+    /// Nodes measured on level 0: what `max_measured` bounds.
     measured: usize,
+    /// Distances of any kind so far.
+    spent: usize,
 }
 
 /// A search that can be suspended.
@@ -134,16 +152,16 @@ impl Search {
         self.scratch
     }
 
-    /// Distances measured since `begin`.
-    pub fn measured(&self) -> usize {
-        self.state.measured
+    /// Distances since `begin`.
+    pub fn spent(&self) -> usize {
+        self.state.spent
     }
 }
 
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0 }
+        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
     }
 
     pub(crate) fn begin(
@@ -170,7 +188,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -191,7 +209,7 @@ impl State {
             Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
                 // A few more than wanted, because some may be removed meanwhile.
                 let wanted = options.count.saturating_add(SPARE_HITS);
-                let wanted = self.n_rescored(set, wanted).min(len as usize);
+                let wanted = self.n_scanned(set, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
             Way::Graph => match set.index.descend(probe, 0, walk) {
@@ -203,14 +221,23 @@ impl State {
 
     /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
     pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
-        let wanted = self.n_rescored(set, self.options.count.saturating_add(SPARE_HITS));
+        let wanted = self.n_scanned(set, self.options.count.saturating_add(SPARE_HITS));
         exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
     }
 
     /// All nodes were offered: the next steps tell their exact distances.
     pub(crate) fn finish_offers(&mut self, set: &VectorSet, scratch: &mut SearchScratch) {
         set.index.finish_layer(&mut scratch.walk);
-        self.stage = Stage::Rescore { at: 0 };
+        self.stage = Stage::Rescore { at: 0, caution: SCAN_CAUTION };
+    }
+
+    /// Makes a search that has yet to choose its way keep so many nodes in mind.
+    pub(crate) fn widen(&mut self, ef: usize) {
+        self.options.ef = ef;
+    }
+
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
     }
 
     pub(crate) fn options(&self) -> &SearchOptions {
@@ -226,20 +253,33 @@ impl State {
         guard: &Guard,
     ) -> Progress {
         guard.assert_guards(&set.domain);
+        let mut left = budget;
+        let progress = self.go_on(set, admission, &mut left, scratch);
+        self.spent += budget - left;
+        progress
+    }
+
+    fn go_on<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        left: &mut usize,
+        scratch: &mut SearchScratch,
+    ) -> Progress {
         let SearchScratch { probe, walk, .. } = scratch;
         let index = &set.index;
-        let mut left = budget;
         loop {
             match &mut self.stage {
                 Stage::Scan(scan) => {
-                    if exact::step(scan, index, &set.members, probe, admission, &mut left, walk)
+                    if exact::step(scan, index, &set.members, probe, admission, left, walk)
                         == Progress::Unfinished
                     {
                         break;
                     }
                     let is_exact = scan.precision == Precision::Exact;
                     index.finish_layer(walk);
-                    self.stage = if is_exact { Stage::Done } else { Stage::Rescore { at: 0 } };
+                    self.stage =
+                        if is_exact { Stage::Done } else { Stage::Rescore { at: 0, caution: SCAN_CAUTION } };
                 }
                 Stage::Enter { ef, reach } => {
                     match reach {
@@ -247,45 +287,78 @@ impl State {
                             let reach = index.widened(*reach);
                             index.begin_wide(*ef, reach, admission, walk);
                         }
-                        None if A::SELECTIVE => index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk),
+                        None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
+                            index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk)
+                        }
                         None => index.begin_layer(*ef, self.options.count.max(MAX_TIES), 0, walk),
                     }
                     self.stage = Stage::Level0;
                 }
                 Stage::Level0 => {
                     let allowed = self.options.max_measured.saturating_sub(self.measured);
-                    let slice = left.min(allowed);
+                    let slice = (*left).min(allowed);
                     let mut rest = slice;
-                    let progress = index.walk_layer(probe, admission, &mut rest, walk);
+                    let is_unasked = A::SELECTIVE && admission.hops() == Hops::Unasked;
+                    let progress = if is_unasked {
+                        index.walk_layer(probe, &All, &mut rest, walk)
+                    } else {
+                        index.walk_layer(probe, admission, &mut rest, walk)
+                    };
                     let spent = slice - rest;
-                    left -= spent;
+                    *left -= spent;
                     self.measured += spent;
                     if progress == Progress::Unfinished && self.measured < self.options.max_measured {
                         break;
                     }
                     index.finish_layer(walk);
-                    self.stage = Stage::Rescore { at: 0 };
+                    self.stage = match is_unasked {
+                        true => Stage::Sift { at: 0, n_kept: 0 },
+                        false => Stage::Rescore { at: 0, caution: WALK_CAUTION },
+                    };
                 }
-                Stage::Rescore { at } => {
+                Stage::Sift { at, n_kept } => {
+                    // Nearest first: no more are measured anew, unless all within a radius are.
+                    let n_wanted = match self.options.radius {
+                        Some(_) => usize::MAX,
+                        None => self
+                            .options
+                            .count
+                            .saturating_add(SPARE_HITS)
+                            .saturating_mul(index.rescored_per_hit()),
+                    };
+                    let upto = walk.found.len().min(at.saturating_add(*left));
+                    *left -= upto - *at;
+                    for place in *at..upto {
+                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
+                            walk.found.swap(*n_kept, place);
+                            *n_kept += 1;
+                        }
+                    }
+                    *at = upto;
+                    if upto < walk.found.len() && *n_kept < n_wanted {
+                        break;
+                    }
+                    walk.found.truncate(*n_kept);
+                    self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
+                }
+                Stage::Rescore { at, caution } => {
                     if !index.is_coded() {
                         self.stage = Stage::Done;
                         continue;
                     }
-                    if *at == 0 {
-                        let kept = match self.options.radius {
-                            Some(_) => usize::MAX,
-                            None => self.n_rescored(set, self.options.count),
-                        };
+                    if *at == 0 && self.options.radius.is_none() && *caution == WALK_CAUTION {
+                        let kept = self.options.count.saturating_mul(index.rescored_per_hit());
                         walk.found.truncate(kept);
                     }
-                    let Stage::Rescore { at } = &mut self.stage else { break };
-                    let upto = walk.found.len().min(at.saturating_add(left));
-                    index.rescore(probe, &mut walk.found[*at..upto]);
-                    left -= upto - *at;
-                    *at = upto;
-                    if upto < walk.found.len() {
+                    let margin = *caution * index.estimate_deviation(probe);
+                    // Without a radius the nearest `count` are wanted, and what is far behind them is not
+                    // measured; with one all that is found is.
+                    let wanted = self.options.radius.map_or(self.options.count, |_| usize::MAX);
+                    if index.rescore(probe, &mut walk.found, at, wanted, margin, left) == Progress::Unfinished
+                    {
                         break;
                     }
+                    walk.found.truncate(*at);
                     walk.found.sort_unstable();
                     self.stage = Stage::Done;
                 }
@@ -295,9 +368,13 @@ impl State {
         Progress::Unfinished
     }
 
-    /// Candidates to be measured exactly, for `count` hits.
-    fn n_rescored(&self, set: &VectorSet, count: usize) -> usize {
-        count.saturating_mul(set.index.rescored_per_hit())
+    /// Candidates that a scan of codes keeps for `count` hits.
+    fn n_scanned(&self, set: &VectorSet, count: usize) -> usize {
+        if set.index.is_coded() {
+            count.saturating_mul(2 * set.index.rescored_per_hit()).saturating_add(MORE_SCANNED)
+        } else {
+            count
+        }
     }
 
     pub(crate) fn hits<'a>(

@@ -55,8 +55,8 @@ pub struct VectorSet {
     pub(crate) uid: u64,
     pub(crate) max_node_uid: AtomicU64,
     pub(crate) attributes_count: AtomicU32,
-    /// Moves by two with each removal or replacement and is odd during a replacement, when two nodes have one
-    /// name. A search that saw it odd or moving may have met one name twice.
+    /// Moves by two with each removal or replacement and is odd during it: when two nodes have one name, or one
+    /// member two places. A search that saw it odd or moving may have met one name twice.
     pub(crate) changes: AtomicU64,
     pub(crate) memory_bytes: AtomicUsize,
     /// Made by the writer when the set has attributes and is no longer small.

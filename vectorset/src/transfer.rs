@@ -119,6 +119,7 @@ impl Writer {
         self.count_bytes(set.index.graph.node(id).heap_bytes() as isize);
         set.max_node_uid.fetch_add(1, Ordering::Relaxed);
         set.attributes_count.fetch_add(u32::from(node.attribute.is_some()), Ordering::Relaxed);
+        self.log_changed(id);
         self.put_in_tower(id, level);
         self.make_member(node.name, id);
         Ok(id)

@@ -25,7 +25,7 @@ use crate::shared::Unlinked;
 const COLLECTED_PER_CHANGE: usize = 8;
 
 /// Nodes remembered for plans that do not know them. More plans than that are seldom under way at once.
-const MAX_RECENT: usize = 16;
+const MAX_RECENT: usize = 32;
 /// Sets below this are scanned anyway: no list of matches is kept for them.
 const MIN_LISTED_SET: usize = 1024;
 
@@ -238,7 +238,8 @@ impl Writer {
     pub fn remove(&mut self, name: &[u8], scratch: &mut SearchScratch) -> bool {
         let set = self.set.clone();
         let Some(id) = self.find(name) else { return false };
-        set.changes.fetch_add(2, Ordering::AcqRel);
+        // Odd until the members are in order again: a scan that begins meanwhile may meet the moved one twice.
+        set.changes.fetch_add(1, Ordering::AcqRel);
         let retired = self.names_changed(|names| names.remove(&set.names, name, id));
         self.retire(retired.map(Retired::Names));
         let member_index = set.index.graph.node(id).member_index.load(Ordering::Relaxed);
@@ -246,6 +247,7 @@ impl Writer {
             set.index.graph.node(moved).member_index.store(member_index, Ordering::Relaxed);
         }
         self.retire_node(id, scratch);
+        set.changes.fetch_add(1, Ordering::AcqRel);
         self.collect(COLLECTED_PER_CHANGE);
         true
     }
@@ -328,7 +330,7 @@ impl Writer {
     }
 
     /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
-    fn log_changed(&self, id: NodeId) {
+    pub(crate) fn log_changed(&self, id: NodeId) {
         let set = &*self.set;
         if let Some(cache) = set.matches.get() {
             cache.log.append_changed(id);

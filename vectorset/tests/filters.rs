@@ -15,7 +15,12 @@ use vectors::Random;
 
 /// One in two, ten, a hundred and all elements share `half`, `tenth`, `name` and `n`.
 fn attribute(i: usize) -> String {
-    format!("{{\"n\":{i},\"tenth\":{},\"name\":\"label{}\",\"half\":{}}}", i % 10, i % 100, i % 2 == 0)
+    format!(
+        "{{\"n\":{i},\"tenth\":{},\"name\":\"label{}\",\"half\":{}}}",
+        i % 10,
+        i % 100,
+        i.is_multiple_of(2)
+    )
 }
 
 fn set_of(rows: &[Vec<f32>], n_readers: usize) -> (Arc<VectorSet>, Writer) {
@@ -227,11 +232,11 @@ fn the_memory_of_lists_is_counted_and_bounded() {
     let reader = set.domain().register().expect("one reader");
     let mut scratch = SearchScratch::new();
     let before = set.memory_bytes();
-    for i in 0..3_000 {
+    for (i, row) in rows.iter().enumerate() {
         let guard = reader.pin();
-        let filter = filter(&format!(".n >= {}", i % 500));
+        let filter = filter(&format!(".n >= {} and .tenth == {}", i % 500, i % 10));
         for _ in 0..1 + i % 4 {
-            let query = Query::Vector(&rows[i]);
+            let query = Query::Vector(row);
             let hits = set.run_filtered(query, SearchOptions::new(10, 20), &filter, &mut scratch, &guard);
             assert_eq!(hits.expect("valid").len(), 10);
         }

@@ -253,7 +253,7 @@ struct EveryNth(u32, Hops);
 
 impl Admit for EveryNth {
     fn admits(&self, id: NodeId) -> bool {
-        id.index() % self.0 == 0
+        id.index().is_multiple_of(self.0)
     }
 
     fn hops(&self) -> Hops {
@@ -289,7 +289,7 @@ fn slices_of_any_size_give_the_hits_of_one_go() {
         for options in [SearchOptions::new(10, 60), radial, scan, SearchOptions::new(10, 1000)] {
             let whole = sliced(&set, query, options, &All, usize::MAX);
             let filtered = sliced(&set, query, options, &EveryNth(3, Hops::Two), usize::MAX);
-            assert!(filtered.iter().all(|i| i % 3 == 0));
+            assert!(filtered.iter().all(|i| i.is_multiple_of(3)));
             for slice in [1, 7, 100] {
                 assert_eq!(sliced(&set, query, options, &All, slice), whole, "{options:?} slices of {slice}");
                 let told = sliced(&set, query, options, &EveryNth(3, Hops::Two), slice);
@@ -312,7 +312,7 @@ fn searches_answer_with_what_is_admitted_and_find_most_of_it() {
             let truth: HashSet<usize> =
                 sliced(&set, query, scan, &EveryNth(nth, hops), usize::MAX).into_iter().collect();
             let hits = sliced(&set, query, SearchOptions::new(10, 60), &EveryNth(nth, hops), usize::MAX);
-            assert!(hits.iter().all(|&i| i as u32 % nth == 0));
+            assert!(hits.iter().all(|&i| (i as u32).is_multiple_of(nth)));
             wanted += truth.len();
             found += hits.iter().filter(|i| truth.contains(i)).count();
         }

@@ -40,13 +40,13 @@ fn late_commits_leave_a_sound_graph_and_the_right_content() {
                     let guard = reader.pin();
                     let ef = 1 + random.below(50);
                     let level = random.next();
-                    let plan = set.begin_insertion(&vector, ef, level, Box::default(), &guard);
+                    let plan = set.begin_insertion(&vector, ef, level, SearchScratch::new(), &guard);
                     begun.push((name, vector, plan.expect("valid")));
                 }
                 4..7 if !begun.is_empty() => {
                     let at = random.below(begun.len());
                     let budget = 1 + random.below(400);
-                    if begun[at].2.step(&set, budget, &reader.pin()) == Progress::Done {
+                    if begun[at].2.step(&set, &mut budget.clone(), &reader.pin()) == Progress::Done {
                         let (name, vector, plan) = begun.swap_remove(at);
                         made.push((name, vector, plan.finish().0));
                     }
@@ -101,9 +101,9 @@ fn a_set_of_late_commits_has_the_recall_of_others() {
         };
         for (i, row) in base.iter().enumerate() {
             let guard = reader.pin();
-            let plan = set.begin_insertion(row, 200, random.next(), Box::default(), &guard);
+            let plan = set.begin_insertion(row, 200, random.next(), SearchScratch::new(), &guard);
             let mut plan = plan.expect("valid");
-            while plan.step(&set, 500, &guard) == Progress::Unfinished {}
+            while plan.step(&set, &mut 500, &guard) == Progress::Unfinished {}
             waiting.push_back((i, plan.finish().0));
             if waiting.len() > n_late {
                 commit(waiting.pop_front().expect("not empty"), &mut scratch);
@@ -146,7 +146,7 @@ fn planners_and_searchers_run_beside_the_writer() {
             scope.spawn(move || {
                 let reader = domain.register().expect("a place for each");
                 let mut random = Random(seed * 100 + n);
-                let mut scratch = Box::<SearchScratch>::default();
+                let mut scratch = SearchScratch::new();
                 while !stop.load(Ordering::Relaxed) {
                     let vector = random.vector(DIM);
                     let began = {
@@ -155,7 +155,7 @@ fn planners_and_searchers_run_beside_the_writer() {
                     };
                     let mut plan = began;
                     // A slice a pin: between them only the hold keeps what the plan knows.
-                    while plan.step(set, 200, &reader.pin()) == Progress::Unfinished {}
+                    while plan.step(set, &mut 200, &reader.pin()) == Progress::Unfinished {}
                     let (planned, back) = plan.finish();
                     scratch = back;
                     let name = format!("e{}", random.below(N_NAMES));

@@ -9,6 +9,7 @@
 //! | `churn` | what is left of recall and memory after deleting and inserting again? |
 //! | `storm` | how long does a GET wait beside searches, and beside a DEL of the set? |
 //! | `radial` | does EPSILON find all within a radius, and is it faster than TRUTH? |
+//! | `transfer` | is a set that was dumped here and restored there the same set? |
 //!
 //! Every mode takes one server or several (`--peer`), asks them in turn and prints medians over rounds and ratios.
 //! Elements are named by their row number.
@@ -33,6 +34,7 @@ mod server;
 mod storm;
 mod stream;
 mod sweep;
+mod transfer;
 
 use crate::flags::FlagError;
 use clap::{Parser, Subcommand};
@@ -66,6 +68,8 @@ enum Mode {
     Storm(storm::Flags),
     /// EPSILON with a known number of matches
     Radial(radial::Flags),
+    /// DUMP here, RESTORE there
+    Transfer(transfer::Flags),
 }
 
 /// Runs the subcommand with the arguments after its name.
@@ -80,6 +84,7 @@ pub fn main(args: &[String]) -> Result<ExitCode, FlagError> {
         Mode::Churn(flags) => churn::run(flags, args),
         Mode::Storm(flags) => storm::run(flags, args),
         Mode::Radial(flags) => radial::run(flags, args),
+        Mode::Transfer(flags) => transfer::run(flags, args),
     };
     Ok(match ended {
         Ok(()) => ExitCode::SUCCESS,

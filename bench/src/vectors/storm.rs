@@ -35,8 +35,8 @@ pub(super) struct Flags {
     /// Connections that search, a thread each
     #[arg(short, long, default_value_t = 8)]
     clients: usize,
-    /// GETs a second of the other client
-    #[arg(long, default_value_t = 500.0)]
+    /// GETs a second of the other client; if each takes longer than the time between two, they pile up and it shows
+    #[arg(long, default_value_t = 100.0)]
     get_rate: f64,
     /// Length of each phase
     #[arg(long, default_value_t = 5.0)]

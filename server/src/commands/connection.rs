@@ -15,8 +15,8 @@ use crate::shard::DbIndex;
 pub const COMMANDS: &[Command] = &[
     row("auth", -2, Handler::Conn(auth), "Logs in with a password, or with a user name and a password").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NO_AUTH).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("hello", -1, Handler::Conn(hello), "Chooses the protocol and introduces server and client to each other").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NO_AUTH).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
-    row("ping", -1, Handler::Conn(ping), "Answers PONG, or its argument").flags(Flags::FAST).acl(Acl::CONNECTION).tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    row("echo", 2, Handler::Conn(echo), "Answers its argument").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("ping", -1, Handler::Plain(ping), "Answers PONG, or its argument").flags(Flags::FAST).acl(Acl::CONNECTION).tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    row("echo", 2, Handler::Plain(echo), "Answers its argument").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("select", 2, Handler::Conn(select), "Changes the connection's database").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("quit", -1, Handler::Flow(Flow::Quit), "Closes the connection after its replies").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NO_AUTH).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("reset", 1, Handler::Flow(Flow::Reset), "Brings the connection back to its first state").flags(Flags::ALLOW_BUSY.with(Flags::FAST).with(Flags::LOADING).with(Flags::NO_AUTH).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
@@ -141,18 +141,18 @@ pub fn modules(reply: &mut Reply<'_>) {
 }
 
 /// PING [message]
-fn ping(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
+fn ping(reply: &mut Reply<'_>, args: Args<'_>) -> Outcome {
     match args.len() {
-        1 => conn.reply.pong(),
-        2 => conn.reply.bulk(args.get(1)),
+        1 => reply.pong(),
+        2 => reply.bulk(args.get(1)),
         _ => return Err(CommandError::WrongArity("ping")),
     }
     Ok(())
 }
 
 /// ECHO message
-fn echo(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
-    conn.reply.bulk(args.get(1));
+fn echo(reply: &mut Reply<'_>, args: Args<'_>) -> Outcome {
+    reply.bulk(args.get(1));
     Ok(())
 }
 

@@ -438,10 +438,10 @@ fn copy_of(view: View<'_>) -> Result<NewValue<'_>, CommandError> {
         View::Int(value) => NewValue::Int(value),
         View::Str(bytes) => NewValue::Str(bytes),
         View::Shared(bytes) => NewValue::Shared(bytes.clone()),
-        View::List(list) => NewValue::Object(Object::List(Box::new(list.clone()))),
-        View::Set(set) => NewValue::Object(Object::Set(Box::new(set.clone()))),
-        View::Hash(hash) => NewValue::Object(Object::Hash(Box::new(hash.clone()))),
-        View::Zset(zset) => NewValue::Object(Object::Zset(Box::new(zset.clone()))),
+        View::List(list) => NewValue::Object(Object::List(list.clone())),
+        View::Set(set) => NewValue::Object(Object::Set(set.clone())),
+        View::Hash(hash) => NewValue::Object(Object::Hash(hash.clone())),
+        View::Zset(zset) => NewValue::Object(Object::Zset(zset.clone())),
         View::Vector(_) | View::Lent => {
             return Err(CommandError::text("ERR not supported for this module key"));
         }

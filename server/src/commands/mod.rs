@@ -61,8 +61,10 @@ pub struct Row {
     pub id: CommandId,
     pub shape: KeyShape,
     pub group: &'static str,
-    /// Its values lie behind pointers: worth fetching ahead level by level.
-    pub is_collection: bool,
+    /// It touches more than the first lines of an entry (what lies behind pointers, a string's end): worth fetching ahead.
+    pub is_deep: bool,
+    /// It may take long, and be cut into slices.
+    pub is_vector: bool,
     /// It has no keys of its own and looks at all of them.
     pub is_viewer: bool,
     /// How halves of it, run by two owners, become one reply: it needs no lend then.
@@ -154,7 +156,8 @@ impl Table {
             id,
             shape: shape_of(command),
             group,
-            is_collection: matches!(group, "list" | "set" | "hash"),
+            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set") || command.name == "append",
+            is_vector: command.plan.is_some() || matches!(command.handler, Handler::Any(_)),
             is_protected,
             subcommands: Vec::new(),
         });

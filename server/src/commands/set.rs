@@ -151,7 +151,7 @@ fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     } else {
         let taken = set.take_random(count, &mut random, ctx.limits);
         reply_set(&taken, &mut ctx.reply);
-        ctx.keyspace().discard_object(Object::Set(Box::new(taken)));
+        ctx.keyspace().discard_object(Object::Set(taken));
         shrunk(ctx, &key, "spop", false);
     }
     Ok(())
@@ -298,7 +298,7 @@ fn store(ctx: &mut Ctx<'_>, args: Args<'_>, result: Set, event: &'static str) {
     let destination = ctx.key(args, 1);
     let len = result.len();
     if len > 0 {
-        let value = NewValue::Object(Object::Set(Box::new(result)));
+        let value = NewValue::Object(Object::Set(result));
         ctx.shard.insert(ctx.at(), &destination, value, Ttl::Clear);
         ctx.changed(&destination, EventClass::Set, event);
     } else if ctx.shard.remove(ctx.at(), &destination) {

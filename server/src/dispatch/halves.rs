@@ -188,6 +188,7 @@ impl Node {
             command: row.id.0,
             hashed_at: 0,
             hash: 0,
+            has_plans: false,
         };
         self.outboxes[usize::from(peer.0)].push_request(&head, half);
     }

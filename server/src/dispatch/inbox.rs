@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
+use smallvec::SmallVec;
 
 use super::gather::part_proto;
 use super::jobs::RunningJob;
@@ -17,8 +18,11 @@ use crate::client::ClientId;
 use crate::command::{Caller, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
+use crate::message::read_ranges;
+use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round};
+use crate::output::Placed;
 use crate::shard::ShardId;
+use crate::work::{Addition, Begun, Plans};
 
 /// What a client of another worker has in line here.
 pub(super) enum LaneItem {
@@ -42,6 +46,7 @@ pub(super) struct LaneRequest {
     head: RequestHead,
     text: Vec<u8>,
     ranges: Vec<ArgRange>,
+    plans: Option<Plans>,
 }
 
 /// Peer requests whose memory is fetched ahead together.
@@ -53,6 +58,8 @@ impl Node {
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
+        let mut bulks = std::mem::take(&mut batch.bulks).into_iter();
+        let mut plans = std::mem::take(&mut batch.plans).into_iter();
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut reader = Reader::new(&bytes);
         let mut ahead = Reader::new(&bytes);
@@ -67,11 +74,20 @@ impl Node {
             match message {
                 Message::Request { head, ranges: packed, text } => {
                     read_ranges(packed, &mut ranges);
-                    self.take_request(from, &head, Args::new(text, &ranges));
+                    let plans = if head.has_plans { plans.next() } else { None };
+                    self.take_request(from, &head, Args::new(text, &ranges), plans);
                 }
-                Message::Reply { client, sequence, reply } => {
+                Message::SharedRequest { head, ranges: packed } => {
+                    read_ranges(packed, &mut ranges);
+                    let source = bulks.next().expect("a shared request comes with its buffer");
+                    let plans = if head.has_plans { plans.next() } else { None };
+                    self.take_request(from, &head, Args::in_shared(&source, &ranges), plans);
+                }
+                Message::Reply { client, sequence, reply, places } => {
                     self.give_credit(from);
-                    self.answer(client, sequence, reply);
+                    // All of them are taken from the batch, also if the client is gone.
+                    let strings: SmallVec<[Placed; 1]> = places.zip(bulks.by_ref()).collect();
+                    self.answer_with(client, sequence, reply, strings.into_iter());
                 }
                 Message::Half { lend, reply } => {
                     self.give_credit(from);
@@ -138,7 +154,7 @@ impl Node {
     }
 
     /// A request of a peer's client.
-    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>) {
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) {
         let row = row_of(head.command);
         let args = match head.hashed_at {
             0 => args,
@@ -148,29 +164,30 @@ impl Node {
             // Half of a command: never made to wait, for the other half holds its keys meanwhile.
             let is_free = self.holds.is_idle() || self.admits_here(row, args);
             match is_free && !self.lanes.contains_key(&head.client) {
-                true => self.run_for_peer(from, head, row, args),
+                true => self.run_for_peer(from, head, row, args, None),
                 false => self.outboxes[usize::from(from.0)].push_refuse(id),
             }
             return;
         }
         if let Some(lane) = self.lanes.get_mut(&head.client) {
-            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args)));
+            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args, plans)));
             return;
         }
         if !self.holds.is_idle() && !self.admits_here(row, args) {
             self.wait_here(Who::Request(head.client), row, args);
-            let request = LaneItem::Request(LaneRequest::copy(from, head, args));
+            let request = LaneItem::Request(LaneRequest::copy(from, head, args, plans));
             self.lanes.insert(head.client, VecDeque::from([request]));
             return;
         }
-        self.run_for_peer(from, head, row, args);
+        self.run_for_peer(from, head, row, args, plans);
     }
 
     /// Runs the head of a client's lane: it has just been granted what it waited for.
     pub(super) fn run_lane_head(&mut self, client: ClientId) {
         let head = self.lanes.get_mut(&client).and_then(VecDeque::pop_front);
-        let Some(LaneItem::Request(request)) = head else { panic!("a request heads a waiting lane") };
-        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args());
+        let Some(LaneItem::Request(mut request)) = head else { panic!("a request heads a waiting lane") };
+        let plans = request.plans.take();
+        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args(), plans);
     }
 
     /// Runs a client's lane as far as the holds let it.
@@ -183,7 +200,7 @@ impl Node {
                 }
                 Some(LaneItem::Unwatch) => self.unwatch_here(client),
                 Some(LaneItem::Ask(ask)) => self.admit_ask(client, Round::Wait, ask),
-                Some(LaneItem::Request(request)) => {
+                Some(LaneItem::Request(mut request)) => {
                     let row = row_of(request.head.command);
                     if !self.holds.is_idle() && !self.admits_here(row, request.args()) {
                         self.wait_here(Who::Request(client), row, request.args());
@@ -191,7 +208,8 @@ impl Node {
                         lane.push_front(LaneItem::Request(request));
                         return;
                     }
-                    self.run_for_peer(request.from, &request.head, row, request.args());
+                    let plans = request.plans.take();
+                    self.run_for_peer(request.from, &request.head, row, request.args(), plans);
                 }
             }
         }
@@ -199,22 +217,39 @@ impl Node {
 
     /// Runs a peer's request; the reply is written straight into the outbox.
     #[inline]
-    fn run_for_peer(&mut self, from: ShardId, head: &RequestHead, row: &'static Row, args: Args<'_>) {
+    fn run_for_peer(
+        &mut self,
+        from: ShardId,
+        head: &RequestHead,
+        row: &'static Row,
+        args: Args<'_>,
+        plans: Option<Plans>,
+    ) {
         let at = usize::from(from.0);
+        self.work.begun = plans.map(|planned| Begun::Addition(Box::new(Addition { planned, next: None })));
         let mark = self.outboxes[at].begin_reply(head.reply_to);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
             self.note_panic(row.command.name, &*panic);
+            self.placed.clear();
             let out = &mut self.outboxes[at].bytes;
             out.truncate(mark);
             Reply::new(out, head.proto).error(INTERNAL_ERROR);
             None
         });
+        self.work.begun = None;
         let outbox = &mut self.outboxes[at];
         let Some(job) = job else {
-            outbox.end_reply(mark);
+            match self.placed.is_empty() {
+                true => outbox.end_reply(mark),
+                false => {
+                    let strings = self.placed.drain(..).map(|(at, bytes)| (at - mark, bytes));
+                    outbox.end_shared_reply(mark, strings);
+                }
+            }
             return;
         };
+        self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
         let caller = Caller { client: head.client, db: head.db };
         let (to, proto) = (head.reply_to, head.proto);
@@ -247,7 +282,12 @@ impl Node {
                 Reply::new(&mut self.outboxes[outbox].bytes, head.proto).ok();
                 return None;
             }
-            Handler::Flow(_) | Handler::Conn(_) | Handler::Whole(_) | Handler::Container | Handler::Words => {
+            Handler::Flow(_)
+            | Handler::Plain(_)
+            | Handler::Conn(_)
+            | Handler::Whole(_)
+            | Handler::Container
+            | Handler::Words => {
                 panic!("'{}' is never sent to a peer", row.command.name)
             }
         };
@@ -256,9 +296,13 @@ impl Node {
         let out = &mut self.outboxes[outbox].bytes;
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
+        if matches!(head.reply_to, ReplyTo::Slot { .. }) {
+            ctx.placed = Some(&mut self.placed);
+        }
         let outcome = handler(&mut ctx, args);
         let job = ctx.job.take();
         if let Err(error) = outcome {
+            self.placed.clear();
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
             // The parts of a `Split` fail together: its merge counts the error once.
@@ -272,10 +316,10 @@ impl Node {
 }
 
 impl LaneRequest {
-    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>) -> Self {
+    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) -> Self {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         super::gate::copy_args(args, &mut text, &mut ranges);
-        Self { from, head: *head, text, ranges }
+        Self { from, head: *head, text, ranges, plans }
     }
 
     fn args(&self) -> Args<'_> {

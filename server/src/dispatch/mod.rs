@@ -27,7 +27,9 @@ macro_rules! ctx {
             caller: $caller,
             now_ms: $node.now_ms,
             reply: skerry_resp::reply::Reply::new($out, $proto),
+            placed: None,
             job: None,
+            work: &mut $node.work,
         }
     };
 }
@@ -60,9 +62,11 @@ use crate::commands::{LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::lend::holds::{Freed, Holds};
 use crate::message::{Batch, LendId};
+use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
+use crate::work::Work;
 
 use gather::Gather;
 use halves::{Half, HalfBuffers};
@@ -108,6 +112,8 @@ pub struct Node {
     gathers: HashMap<u32, Gather>,
     next_gather: u32,
     jobs: VecDeque<RunningJob>,
+    /// Searches and plans in slices.
+    pub work: Work,
     /// Clients with input to run.
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
@@ -125,6 +131,8 @@ pub struct Node {
     half_ranges: Vec<ArgRange>,
     spare_halves: Vec<HalfBuffers>,
     half_reply: Vec<u8>,
+    /// Long strings of the reply that is being written, for `Ctx::placed`.
+    placed: Vec<Placed>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
@@ -182,6 +190,7 @@ impl Node {
             gathers: HashMap::new(),
             next_gather: 0,
             jobs: VecDeque::new(),
+            work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
@@ -195,6 +204,7 @@ impl Node {
             half_ranges: Vec::new(),
             spare_halves: Vec::new(),
             half_reply: Vec::new(),
+            placed: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,
@@ -217,6 +227,7 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
+        self.work.begin_turn();
         self.catch_up();
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
@@ -268,7 +279,8 @@ impl Node {
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty() || !self.jobs.is_empty() || self.shard.has_garbage()
+        let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
+        has_slices || !self.runnable.is_empty() || self.shard.has_garbage()
     }
 
     /// Requests and lends that have waited for a hold here so far.
@@ -289,6 +301,7 @@ impl Node {
             ("lends waiting for their turn", self.waiting_front.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
+            ("searches and plans", self.work.n_kept()),
             ("freed", self.freed.len()),
             ("credit", credit_out),
             ("messages", self.outboxes.iter().map(|outbox| outbox.n_messages as usize).sum()),
@@ -316,6 +329,7 @@ impl Node {
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
         let client = self.clients.remove(id)?;
+        self.work.leave(id);
         self.end_watches(id, client.watch_mask);
         if client.parked == Parked::Hold {
             let mut freed = Vec::new();

@@ -45,7 +45,10 @@ impl Node {
         if self.needs_gate(client, row, args) {
             match self.gate(client, row, args) {
                 gate::Verdict::Run => {}
-                gate::Verdict::Answered => return Step::Done,
+                gate::Verdict::Answered => {
+                    self.work.forget(client.id);
+                    return Step::Done;
+                }
                 gate::Verdict::Parked(reason) => {
                     client.parked = reason;
                     return Step::Parked;
@@ -58,8 +61,10 @@ impl Node {
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
+            self.work.forget(client.id);
             self.stats.end(row.id, started);
-            if client.reply_mode != ReplyMode::On {
+            let is_settled = std::mem::take(&mut client.is_reply_settled);
+            if client.reply_mode != ReplyMode::On && !is_settled {
                 self.mute(client);
             }
         }
@@ -88,6 +93,14 @@ impl Node {
                 client.parked = Parked::Order;
                 Step::Parked
             }
+            Handler::Plain(handler) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                scratch.clear();
+                self.plain_into(handler, client.proto, &mut scratch, args);
+                self.push_reply(client, &scratch);
+                self.scratch = scratch;
+                Step::Done
+            }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
                 Step::Done
@@ -95,6 +108,9 @@ impl Node {
             Handler::Shard(handler) => match row.shape {
                 KeyShape::One(index) => {
                     let args = args.with_hash(usize::from(index), item.hash);
+                    if let Some(plan) = row.command.plan {
+                        return self.route_planned(client, row, item, args, admit, (plan, handler));
+                    }
                     self.route_single(client, row, item.shard, args, admit, |node, client, args| {
                         node.run_shard(client, handler, args);
                     })
@@ -258,6 +274,7 @@ impl Node {
             client.write_command = is_run.then_some(row.command);
             client.write_mask |= 1 << shard.0;
         }
+        client.asked_mask |= 1 << shard.0;
         let sequence = client.next_sequence();
         let to = ReplyTo::Slot { client: client.id, sequence };
         self.push_request(shard, to, client, row, args);
@@ -278,6 +295,7 @@ impl Node {
             KeyShape::One(index) if args.known_hash(usize::from(index)).is_some() => index,
             _ => 0,
         };
+        let plans = self.work.take_plans();
         let head = RequestHead {
             reply_to: to,
             client: client.id,
@@ -286,8 +304,14 @@ impl Node {
             command: row.id.0,
             hashed_at,
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
+            has_plans: plans.is_some(),
         };
-        self.outboxes[usize::from(shard.0)].push_request(&head, args);
+        let outbox = &mut self.outboxes[usize::from(shard.0)];
+        outbox.plans.extend(plans);
+        match args.shared_source() {
+            Some(source) => outbox.push_shared_request(&head, source.clone(), args.ranges()),
+            None => outbox.push_request(&head, args),
+        }
     }
 
     /// Reserves room toward `peer` for one request and its reply.

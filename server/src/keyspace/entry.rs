@@ -4,7 +4,7 @@
 //!  meta 4 | key_len 4 | value_len 4 | capacity 4 | [deadline 8 | next 8 | prev 8] | key | value
 //!  meta     kind 2 bits | raw 1 | has ttl 1 | held 1 | 3 free | access clock 24
 //!  [...]    only with a time to live; the two links belong to the expiry index
-//!  value    Str: the bytes, right after the key     Int: 8 bytes, Object: 16 bytes, both aligned to 8     Lent: nothing
+//!  value    Str: the bytes, right after the key     Int: 8 bytes, Object: 40 bytes, both aligned to 8     Lent: nothing
 //!  capacity bytes of the allocation: a size class of the allocator in full, so that a value may grow into the rest
 //! ```
 //!
@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use super::expire::Node;
 use super::object::{INLINE_BYTES, NewValue, Object, View};
-use super::table::TableEntry;
+use super::table::{TableEntry, prefetch};
 use crate::alloc::good_size;
 
 #[repr(C)]
@@ -35,6 +35,8 @@ struct Header {
 
 const HEADER_BYTES: usize = size_of::<Header>();
 const NODE_BYTES: usize = size_of::<Node>();
+/// Cache lines about a string's end that are fetched ahead of an append.
+const LINES_AHEAD: usize = 6;
 const KIND: u32 = 0b11;
 const RAW: u32 = 1 << 2;
 const HAS_TTL: u32 = 1 << 3;
@@ -175,6 +177,16 @@ impl<'a> EntryRef<'a> {
     pub fn object(self) -> Option<&'a Object> {
         // SAFETY: the kind says that an initialised object stands there, aligned by `value_offset`.
         (Kind::of(self.header().meta) == Kind::Object).then(|| unsafe { &*self.value::<Object>() })
+    }
+
+    /// Asks the cache for the last lines of an inline string, and for what lies behind: APPEND copies it or writes there.
+    #[inline(always)]
+    pub fn prefetch_end(self) {
+        let entry = self.header.as_ptr().addr();
+        let end = self.value::<u8>().addr() + self.header().value_len as usize;
+        let last = entry + self.header().capacity as usize;
+        let from = (end - LINES_AHEAD / 2 * 64).max(entry + 128);
+        (0..LINES_AHEAD).for_each(|line| prefetch((from + line * 64).min(last) as u64));
     }
 
     /// The deadline, in Unix milliseconds. The key is dead when the clock is past it.

@@ -149,7 +149,7 @@ impl Pair {
                 self.set(&name(k), NewValue::Int(v), Value::Text(v.to_string().into()), ttl)
             }
             Step::SetSet(k, ttl) => {
-                self.set(&name(k), NewValue::Object(Object::Set(Box::default())), Value::Set, ttl);
+                self.set(&name(k), NewValue::Object(Object::Set(Default::default())), Value::Set, ttl);
             }
             Step::Append(k, v) => {
                 let name = name(k);

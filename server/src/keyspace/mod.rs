@@ -150,11 +150,16 @@ impl Keyspace {
         self.table.prefetch_entry(hash);
     }
 
-    /// Further waves, for values behind pointers: fetches level `wave` of what the entry leads to.
+    /// Further waves, for values behind pointers: fetches level `wave` of what the entry leads to; whether another follows.
     #[inline(always)]
-    pub fn prefetch_value(&self, hash: u64, wave: usize) {
-        if let Some(object) = self.table.candidate(hash).and_then(EntryRef::object) {
-            object.prefetch(wave);
+    pub fn prefetch_value(&self, hash: u64, wave: usize) -> bool {
+        let Some(entry) = self.table.candidate(hash) else { return false };
+        match entry.object() {
+            Some(object) => object.prefetch(wave),
+            None => {
+                entry.prefetch_end();
+                false
+            }
         }
     }
 

@@ -3,29 +3,29 @@
 //! A new type of value is a variant of `Object`, one of `View`, and an arm in each of the few matches below.
 
 use bytes::Bytes;
+use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
-use super::table::prefetch;
 use crate::types::{Hash, List, Set, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
 pub const INLINE_BYTES: usize = 16 * 1024;
 
-/// A value that is not a short string, behind one pointer. 16 bytes.
+/// A value that is not a short string. Small collections lie in it but for their elements: five words.
 pub enum Object {
     /// A string of more than [`INLINE_BYTES`], shared with the sockets that still send it.
     Shared(Box<Bytes>),
-    List(Box<List>),
-    Set(Box<Set>),
-    Hash(Box<Hash>),
-    Zset(Box<Zset>),
+    List(List),
+    Set(Set),
+    Hash(Hash),
+    Zset(Zset),
     Vector(Box<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
 }
 
-const _: () = assert!(size_of::<Object>() == 16 && align_of::<Object>() == 8);
+const _: () = assert!(size_of::<Object>() == 40 && align_of::<Object>() == 8);
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Object>(); // Entries, which own objects, travel between shards.
@@ -45,19 +45,16 @@ impl Object {
         }
     }
 
-    /// Asks the cache for what a command on a small value touches, one level of pointers per `wave` (0: the value itself).
+    /// Asks the cache for what a command on a small value touches below the entry, one level of pointers per `wave`;
+    /// whether another level follows.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
+    pub fn prefetch(&self, wave: usize) -> bool {
         match self {
-            Object::List(list) if wave == 0 => prefetch_box(list),
-            Object::Set(set) if wave == 0 => prefetch_box(set),
-            Object::Hash(hash) if wave == 0 => prefetch_box(hash),
-            Object::Zset(zset) if wave == 0 => prefetch_box(zset),
-            Object::List(list) => list.prefetch(wave - 1),
-            Object::Set(set) => set.prefetch(wave - 1),
-            Object::Hash(hash) => hash.prefetch(wave - 1),
-            Object::Zset(zset) => zset.prefetch(wave - 1),
-            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => {}
+            Object::List(list) => list.prefetch(),
+            Object::Set(set) => set.prefetch(wave),
+            Object::Hash(hash) => hash.prefetch(wave),
+            Object::Zset(zset) => zset.prefetch(wave),
+            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => false,
         }
     }
 
@@ -65,10 +62,10 @@ impl Object {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Object::Shared(bytes) => size_of::<Bytes>() + bytes.len(),
-            Object::List(list) => size_of::<List>() + list.memory_bytes(),
-            Object::Set(set) => size_of::<Set>() + set.memory_bytes(),
-            Object::Hash(hash) => size_of::<Hash>() + hash.memory_bytes(),
-            Object::Zset(zset) => size_of::<Zset>() + zset.memory_bytes(),
+            Object::List(list) => list.memory_bytes(),
+            Object::Set(set) => set.memory_bytes(),
+            Object::Hash(hash) => hash.memory_bytes(),
+            Object::Zset(zset) => zset.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -85,11 +82,6 @@ impl Object {
             Object::Alias(alias) => alias.target().view(),
         }
     }
-}
-
-#[inline(always)]
-fn prefetch_box<T>(value: &T) {
-    prefetch(std::ptr::from_ref(value).addr() as u64);
 }
 
 /// What a key holds.
@@ -124,53 +116,6 @@ impl<'a> NewValue<'a> {
     /// A string as Redis stores it: as an integer if it is the canonical decimal form of an i64.
     #[inline]
     pub fn of_bytes(bytes: &'a [u8]) -> NewValue<'a> {
-        canonical_int(bytes).map_or(NewValue::Str(bytes), NewValue::Int)
-    }
-}
-
-/// The integer of which `bytes` is the one canonical decimal form (no sign but a leading minus, no leading zeros).
-#[inline]
-pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
-    if bytes.len() > 20 {
-        return None;
-    }
-    let (negative, digits) = match bytes {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] => {}
-        _ => return None,
-    }
-    digits.iter().try_fold(0_i64, |value, digit| {
-        let digit = i64::from(digit.wrapping_sub(b'0'));
-        let shifted = value.checked_mul(10).filter(|_| digit < 10)?;
-        if negative { shifted.checked_sub(digit) } else { shifted.checked_add(digit) }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn integers_are_those_that_print_alike(text in prop_oneof!["-?[0-9]{0,21}", "[ +0-9a-]{0,4}", any::<i64>().prop_map(|i| i.to_string())]) {
-            let expected = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
-            prop_assert_eq!(canonical_int(text.as_bytes()), expected);
-        }
-    }
-
-    #[test]
-    fn extreme_integers() {
-        for value in [i64::MIN, i64::MAX, 0, -1, 10] {
-            assert_eq!(canonical_int(value.to_string().as_bytes()), Some(value));
-        }
-        for text in ["9223372036854775808", "-9223372036854775809", "-0", "", "-", "00"] {
-            assert_eq!(canonical_int(text.as_bytes()), None, "{text}");
-        }
+        parse_i64(bytes).map_or(NewValue::Str(bytes), NewValue::Int)
     }
 }

@@ -4,18 +4,18 @@
 //! than `hash-max-listpack-value`, and never back, as in Redis 8.2.3. A field with a deadline (HEXPIRE) will live in
 //! the table alone, where the member's tag keeps a bit for it.
 //!
-//! Invariants: the packed buffer has an even number of elements; `member_bytes` is the sum of the members' allocations.
+//! Invariant: the packed buffer has an even number of elements.
 //! Cost: packed O(n) for n up to the limit; the table O(1), growth in steps of microseconds.
 
 use hashbrown::HashSet;
 
 use super::element::{Element, Encoded};
 use super::member::{Member, MemberRef};
+use super::members::Members;
 use super::packed::{Growth, Packed};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
 pub use crate::keyspace::table::ScanPosition;
-use crate::keyspace::table::{Table, prefetch};
 
 /// Entries of the packed buffer a field takes: itself and its value.
 const STRIDE: usize = 2;
@@ -26,13 +26,7 @@ pub struct Hash(Repr);
 
 enum Repr {
     Packed(Packed),
-    Table(Box<Fields>),
-}
-
-/// The big encoding.
-struct Fields {
-    table: Table<Member>,
-    member_bytes: usize,
+    Table(Members),
 }
 
 /// A field and its value, lent.
@@ -43,6 +37,12 @@ pub type Pair<'a> = (Element<'a>, Element<'a>);
 pub enum Stored {
     New,
     Replaced,
+}
+
+impl Stored {
+    fn of(is_new: bool) -> Self {
+        if is_new { Stored::New } else { Stored::Replaced }
+    }
 }
 
 impl Default for Hash {
@@ -61,23 +61,19 @@ impl Hash {
     pub fn len(&self) -> usize {
         match &self.0 {
             Repr::Packed(packed) => packed.len() / STRIDE,
-            Repr::Table(fields) => fields.table.len(),
+            Repr::Table(fields) => fields.len(),
         }
     }
 
     /// Asks the cache for what a command on a small hash touches; see `Object::prefetch`.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
-        match (&self.0, wave) {
-            (Repr::Packed(packed), 0) => packed.prefetch(),
-            (Repr::Table(fields), 0) => {
-                let at = std::ptr::from_ref(&**fields).addr() as u64;
-                prefetch(at);
-                prefetch(at + 64);
+    pub fn prefetch(&self, wave: usize) -> bool {
+        match &self.0 {
+            Repr::Packed(packed) => {
+                packed.prefetch();
+                false
             }
-            (Repr::Table(fields), 1) => fields.table.prefetch_small(),
-            (Repr::Table(fields), _) => fields.table.prefetch_first_entry(),
-            _ => {}
+            Repr::Table(fields) => fields.prefetch(wave),
         }
     }
 
@@ -115,7 +111,7 @@ impl Hash {
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: &Limits) -> Stored {
         let max = limits.hash_max_listpack_value;
         match &mut self.0 {
-            Repr::Table(fields) => fields.set(field, value),
+            Repr::Table(fields) => Stored::of(fields.set(field, value, limits.seed)),
             Repr::Packed(packed) if field.len() <= max && value.len() <= max => {
                 let stored = set_packed(packed, field, value);
                 let too_many = packed.len() / STRIDE > limits.hash_max_listpack_entries;
@@ -124,7 +120,7 @@ impl Hash {
                 }
                 stored
             }
-            Repr::Packed(_) => self.become_table(limits.seed).set(field, value),
+            Repr::Packed(_) => Stored::of(self.become_table(limits.seed).set(field, value, limits.seed)),
         }
     }
 
@@ -155,7 +151,7 @@ impl Hash {
                 let found = packed.find::<STRIDE>(&Encoded::of(field));
                 found.map(|at| packed.remove(at, STRIDE)).is_some()
             }
-            Repr::Table(fields) => fields.remove(field),
+            Repr::Table(fields) => fields.remove(field).is_some(),
         }
     }
 
@@ -163,14 +159,14 @@ impl Hash {
         match &self.0 {
             Repr::Packed(packed) => OneOf::First(pairs(packed)),
             // The third place is not needed: an empty iterator of the second's type stands there.
-            Repr::Table(fields) => OneOf::<_, _, std::iter::Empty<_>>::Second(fields.table.iter().map(pair)),
+            Repr::Table(fields) => OneOf::<_, _, std::iter::Empty<_>>::Second(fields.iter().map(pair)),
         }
     }
 
     /// One step of HSCAN: see `Table::scan`. The packed encoding is walked in one step.
     pub fn scan<'s>(&'s self, at: ScanPosition, mut visit: impl FnMut(Pair<'s>)) -> ScanPosition {
         match &self.0 {
-            Repr::Table(fields) => fields.table.scan(at, |member| visit(pair(member))),
+            Repr::Table(fields) => fields.scan(at, |member| visit(pair(member))),
             Repr::Packed(packed) => {
                 pairs(packed).for_each(visit);
                 ScanPosition::default()
@@ -190,17 +186,17 @@ impl Hash {
                 let at = packed.seek(STRIDE * below(packed.len() / STRIDE, random));
                 Some((packed.get(at), packed.get(packed.skip(at))))
             }
-            Repr::Table(fields) => fields.table.random(random).map(pair),
+            Repr::Table(fields) => fields.random(random).map(pair),
         }
     }
 
     /// `n` different random fields with their values, or all if there are no more.
     pub fn sample<'s>(&'s self, n: usize, random: &mut impl FnMut() -> u64, mut visit: impl FnMut(Pair<'s>)) {
         match &self.0 {
-            Repr::Table(fields) if n < fields.table.len() / DRAW_RATIO => {
+            Repr::Table(fields) if n < fields.len() / DRAW_RATIO => {
                 let mut drawn = HashSet::new();
                 while drawn.len() < n {
-                    let Some(member) = fields.table.random(&mut *random) else { return };
+                    let Some(member) = fields.random(random) else { return };
                     if drawn.insert(member.address()) {
                         visit(pair(member));
                     }
@@ -216,7 +212,7 @@ impl Hash {
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
             Repr::Packed(packed) => packed.heap_bytes(),
-            Repr::Table(fields) => size_of::<Fields>() + fields.table.memory_bytes() + fields.member_bytes,
+            Repr::Table(fields) => fields.heap_bytes(),
         }
     }
 
@@ -227,24 +223,19 @@ impl Hash {
                 *packed = Packed::new();
                 true
             }
-            Repr::Table(fields) => {
-                let mut freed = 0;
-                let empty = fields.table.drain(budget, |member| freed += member.allocated_bytes());
-                fields.member_bytes -= freed;
-                empty
-            }
+            Repr::Table(fields) => fields.free_slice(budget),
         }
     }
 
-    fn become_table(&mut self, seed: HashSeed) -> &mut Fields {
+    fn become_table(&mut self, seed: HashSeed) -> &mut Members {
         if let Repr::Packed(packed) = &self.0 {
-            let mut fields = Fields::new(seed);
+            let mut fields = Members::new();
             for (field, value) in pairs(packed) {
                 let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let value = value.as_bytes(&mut value_digits);
-                fields.insert(Member::with_value(field.as_bytes(&mut field_digits), value));
+                fields.insert(Member::with_value(field.as_bytes(&mut field_digits), value), seed);
             }
-            self.0 = Repr::Table(Box::new(fields));
+            self.0 = Repr::Table(fields);
         }
         match &mut self.0 {
             Repr::Table(fields) => fields,
@@ -259,10 +250,7 @@ impl Hash {
                 packed.check_whole();
                 assert!(packed.len().is_multiple_of(STRIDE));
             }
-            Repr::Table(fields) => {
-                let sum = fields.table.iter().map(|member| member.allocated_bytes()).sum::<usize>();
-                assert_eq!(fields.member_bytes, sum);
-            }
+            Repr::Table(fields) => fields.check(),
         }
     }
 }
@@ -293,58 +281,12 @@ fn pair(member: MemberRef<'_>) -> Pair<'_> {
     (Element::Bytes(member.field()), Element::Bytes(member.value()))
 }
 
-impl Fields {
-    fn new(seed: HashSeed) -> Self {
-        Self { table: Table::new(seed), member_bytes: 0 }
-    }
-
-    #[inline]
-    fn find(&self, field: &[u8]) -> Option<MemberRef<'_>> {
-        self.table.find(self.table.hash(field), field)
-    }
-
-    #[inline]
-    fn set(&mut self, field: &[u8], value: &[u8]) -> Stored {
-        let hash = self.table.hash(field);
-        if let Some(mut slot) = self.table.find_mut(hash, field) {
-            let (before, after) = slot.update(|member| {
-                let before = member.allocated_bytes();
-                member.set_value(value);
-                (before, member.allocated_bytes())
-            });
-            self.member_bytes = self.member_bytes - before + after;
-            return Stored::Replaced;
-        }
-        let member = Member::with_value(field, value);
-        self.member_bytes += member.allocated_bytes();
-        self.table.insert(hash, member);
-        Stored::New
-    }
-
-    /// Files a field that is not there yet.
-    fn insert(&mut self, member: Member) {
-        self.member_bytes += member.allocated_bytes();
-        let hash = self.table.hash(member.as_ref().field());
-        self.table.insert(hash, member);
-    }
-
-    fn remove(&mut self, field: &[u8]) -> bool {
-        let Some(member) = self.table.remove(self.table.hash(field), field) else { return false };
-        self.member_bytes -= member.allocated_bytes();
-        true
-    }
-}
-
 /// A copy of the same encoding: COPY.
 impl Clone for Hash {
     fn clone(&self) -> Self {
         Self(match &self.0 {
             Repr::Packed(packed) => Repr::Packed(packed.clone()),
-            Repr::Table(fields) => {
-                let mut copy = Fields::new(fields.table.seed());
-                fields.table.iter().for_each(|member| copy.insert(member.to_owned()));
-                Repr::Table(Box::new(copy))
-            }
+            Repr::Table(fields) => Repr::Table(fields.clone()),
         })
     }
 }

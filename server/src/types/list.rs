@@ -48,12 +48,12 @@ impl List {
 
     /// Asks the cache for what a push to a small list touches; see `Object::prefetch`.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
-        match (&self.0, wave) {
-            (Repr::Packed(packed), 0) => packed.prefetch(),
-            (Repr::Quick(quick), 0) => prefetch(std::ptr::from_ref(&**quick).addr() as u64),
-            _ => {}
+    pub fn prefetch(&self) -> bool {
+        match &self.0 {
+            Repr::Packed(packed) => packed.prefetch(),
+            Repr::Quick(quick) => prefetch(std::ptr::from_ref(&**quick).addr() as u64),
         }
+        false
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The values behind lists, sets, hashes and sorted sets, as plain data structures.
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
-//! `intset` and `hash`, whose big encodings are tables of `member`s; `zset` keeps such a table beside its `ranking`; `algebra` combines sets.
+//! `intset` and `hash`, whose big encoding is `members`; `zset` keeps a table of them beside its `ranking`; `algebra` combines
+//! sets.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
 //! change exactly where Redis 8.2.3 changes them (`OBJECT ENCODING` is observable); a changing call is given the
@@ -14,6 +15,7 @@ pub mod hash;
 mod intset;
 pub mod list;
 pub mod member;
+mod members;
 mod node;
 pub mod packed;
 mod quicklist;

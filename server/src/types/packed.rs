@@ -22,8 +22,10 @@ use crate::keyspace::table::prefetch;
 pub const LISTPACK_FRAME_BYTES: usize = 7;
 /// Lists grow by half up to here, so that a filling node is copied few times; then by size class.
 const ROOMY_GROWTH_MAX_BYTES: usize = 8192;
-/// Lists below this grow by size class, too: there may be millions of them.
+/// Below this, lists get room for one more element of the size of the one that is pushed: there may be millions of them.
 const ROOMY_GROWTH_MIN_BYTES: usize = 2048;
+/// Cache lines about the end of a buffer that are fetched ahead of a push.
+const LINES_AHEAD: usize = 6;
 /// Buffers below this are not worth giving memory back.
 const SHRINK_MIN_BYTES: usize = 64;
 
@@ -67,12 +69,17 @@ impl Packed {
         self.count as usize
     }
 
-    /// Asks the cache for both ends of the buffer.
+    /// Asks the cache for the start of the buffer, and for its last lines: if it must grow it is copied, else a push at the
+    /// back writes behind them.
     #[inline]
     pub fn prefetch(&self) {
         let at = self.bytes.as_ptr().addr();
-        prefetch((at + self.start as usize) as u64);
-        prefetch((at + self.bytes.len()) as u64);
+        let (start, len) = (self.start as usize, self.bytes.len());
+        prefetch((at + start) as u64);
+        prefetch((at + start + 64) as u64);
+        let from = len.saturating_sub(LINES_AHEAD / 2 * 64).max(start + 128);
+        (0..LINES_AHEAD)
+            .for_each(|line| prefetch((at + (from + line * 64).min(self.bytes.capacity())) as u64));
     }
 
     pub fn is_empty(&self) -> bool {
@@ -371,7 +378,7 @@ impl Packed {
             });
             return;
         }
-        let capacity = growth.capacity(needed);
+        let capacity = growth.capacity(n_payload, n);
         match end {
             End::Front => self.relocate(capacity - n_payload, capacity),
             End::Back if self.start == 0 => self.bytes.reserve_exact(capacity - n_payload),
@@ -431,12 +438,16 @@ impl Packed {
 }
 
 impl Growth {
-    fn capacity(self, needed: usize) -> usize {
+    /// What to allocate for `n_present` bytes and `n` more. The first element gets no spare room.
+    fn capacity(self, n_present: usize, n: usize) -> usize {
+        let needed = n_present + n;
         let good = good_size(needed);
         match self {
             Growth::Roomy if needed > ROOMY_GROWTH_MIN_BYTES => {
                 good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
             }
+            // At most half as much again: nothing holds more than twice what it needs.
+            Growth::Roomy if n_present > 0 => good_size(needed + n.min(needed / 2)),
             Growth::Roomy | Growth::Tight => good,
         }
     }

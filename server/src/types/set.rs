@@ -8,7 +8,6 @@
 //! There is no way back, but for what a command builds anew (`take_random` of most members, the stored results of set
 //! algebra), exactly as in Redis 8.2.3.
 //!
-//! Invariant: `member_bytes` is the sum of the table members' allocations.
 //! Cost: the small encodings O(log n) and O(n) for n up to the limits; the table O(1), growth in steps of microseconds.
 
 use hashbrown::HashSet;
@@ -17,11 +16,11 @@ use skerry_resp::parse_i64;
 use super::element::{Element, Encoded};
 use super::intset::Intset;
 use super::member::Member;
+use super::members::Members;
 use super::packed::{Growth, Packed};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
 pub use crate::keyspace::table::ScanPosition;
-use crate::keyspace::table::{Table, prefetch};
 
 /// Redis rebuilds a set when it pops this many times more members than it keeps.
 const REBUILD_RATIO: usize = 5;
@@ -41,13 +40,7 @@ impl Default for Set {
 enum Repr {
     Ints(Intset),
     Packed(Packed),
-    Table(Box<Members>),
-}
-
-/// The big encoding.
-struct Members {
-    table: Table<Member>,
-    member_bytes: usize,
+    Table(Members),
 }
 
 /// A member taken out of its set.
@@ -75,7 +68,7 @@ impl Set {
         } else if n_members <= limits.set_max_listpack_entries {
             Self::new_packed()
         } else {
-            Self(Repr::Table(Box::new(Members::new(limits.seed))))
+            Self(Repr::Table(Members::new()))
         }
     }
 
@@ -92,23 +85,20 @@ impl Set {
         match &self.0 {
             Repr::Ints(ints) => ints.len(),
             Repr::Packed(packed) => packed.len(),
-            Repr::Table(members) => members.table.len(),
+            Repr::Table(members) => members.len(),
         }
     }
 
     /// Asks the cache for what a command on a small set touches; see `Object::prefetch`.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
-        match (&self.0, wave) {
-            (Repr::Packed(packed), 0) => packed.prefetch(),
-            (Repr::Table(members), 0) => {
-                let at = std::ptr::from_ref(&**members).addr() as u64;
-                prefetch(at);
-                prefetch(at + 64);
+    pub fn prefetch(&self, wave: usize) -> bool {
+        match &self.0 {
+            Repr::Ints(_) => false,
+            Repr::Packed(packed) => {
+                packed.prefetch();
+                false
             }
-            (Repr::Table(members), 1) => members.table.prefetch_small(),
-            (Repr::Table(members), _) => members.table.prefetch_first_entry(),
-            _ => {}
+            Repr::Table(members) => members.prefetch(wave),
         }
     }
 
@@ -143,7 +133,7 @@ impl Set {
     #[inline]
     pub fn add(&mut self, member: &[u8], limits: &Limits) -> bool {
         match &mut self.0 {
-            Repr::Table(members) => members.add(member),
+            Repr::Table(members) => members.add(member, limits.seed),
             Repr::Packed(packed) => {
                 let encoded = Encoded::of(member);
                 if packed.find::<1>(&encoded).is_some() {
@@ -156,7 +146,7 @@ impl Set {
                     packed.push_back(&encoded, Growth::Tight);
                     return true;
                 }
-                self.become_table(limits.seed).add(member)
+                self.become_table(limits.seed).add(member, limits.seed)
             }
             Repr::Ints(_) => self.add_to_intset(member, limits),
         }
@@ -183,7 +173,7 @@ impl Set {
             && (limits.set_max_listpack_value >= DECIMAL_MAX_BYTES
                 || n_longest(ints).unwrap_or(0) <= limits.set_max_listpack_value);
         if !fits {
-            return self.become_table(limits.seed).add(member);
+            return self.become_table(limits.seed).add(member, limits.seed);
         }
         let mut packed = Packed::new();
         ints.iter().for_each(|int| packed.push_back(&Encoded::new(Element::Integer(int)), Growth::Tight));
@@ -210,7 +200,7 @@ impl Set {
         match &self.0 {
             Repr::Ints(ints) => parse_i64(member).is_some_and(|integer| ints.contains(integer)),
             Repr::Packed(packed) => packed.find::<1>(&Encoded::of(member)).is_some(),
-            Repr::Table(members) => members.contains(member),
+            Repr::Table(members) => members.find(member).is_some(),
         }
     }
 
@@ -221,7 +211,9 @@ impl Set {
             (_, Element::Bytes(bytes)) => self.contains(bytes),
             (Repr::Ints(ints), Element::Integer(integer)) => ints.contains(integer),
             (Repr::Packed(packed), element) => packed.find::<1>(&Encoded::new(element)).is_some(),
-            (Repr::Table(members), element) => members.contains(element.as_bytes(&mut itoa::Buffer::new())),
+            (Repr::Table(members), element) => {
+                members.find(element.as_bytes(&mut itoa::Buffer::new())).is_some()
+            }
         }
     }
 
@@ -229,14 +221,14 @@ impl Set {
         match &self.0 {
             Repr::Ints(ints) => OneOf::First(ints.iter().map(Element::Integer)),
             Repr::Packed(packed) => OneOf::Second(packed.iter()),
-            Repr::Table(members) => OneOf::Third(members.table.iter().map(|m| Element::Bytes(m.field()))),
+            Repr::Table(members) => OneOf::Third(members.iter().map(|m| Element::Bytes(m.field()))),
         }
     }
 
     /// One step of SSCAN: see `Table::scan`. The small encodings are walked in one step.
     pub fn scan<'s>(&'s self, at: ScanPosition, mut visit: impl FnMut(Element<'s>)) -> ScanPosition {
         match &self.0 {
-            Repr::Table(members) => members.table.scan(at, |m| visit(Element::Bytes(m.field()))),
+            Repr::Table(members) => members.scan(at, |m| visit(Element::Bytes(m.field()))),
             Repr::Ints(_) | Repr::Packed(_) => {
                 self.iter().for_each(visit);
                 ScanPosition::default()
@@ -254,7 +246,7 @@ impl Set {
         match &self.0 {
             Repr::Ints(ints) => Some(Element::Integer(ints.get(below(ints.len(), random)))),
             Repr::Packed(packed) => Some(packed.get(packed.seek(below(packed.len(), random)))),
-            Repr::Table(members) => members.table.random(random).map(|m| Element::Bytes(m.field())),
+            Repr::Table(members) => members.random(random).map(|m| Element::Bytes(m.field())),
         }
     }
 
@@ -266,10 +258,10 @@ impl Set {
         mut visit: impl FnMut(Element<'s>),
     ) {
         match &self.0 {
-            Repr::Table(members) if n < members.table.len() / DRAW_RATIO => {
+            Repr::Table(members) if n < members.len() / DRAW_RATIO => {
                 let mut drawn = HashSet::new();
                 while drawn.len() < n {
-                    let Some(member) = members.table.random(&mut *random) else { return };
+                    let Some(member) = members.random(random) else { return };
                     if drawn.insert(member.address()) {
                         visit(Element::Bytes(member.field()));
                     }
@@ -297,11 +289,7 @@ impl Set {
                 packed.remove(at, 1);
                 Some(taken)
             }
-            Repr::Table(members) => {
-                let member = members.table.random_mut(random)?.remove();
-                members.member_bytes -= member.allocated_bytes();
-                Some(Taken::Member(member))
-            }
+            Repr::Table(members) => members.take_random(random).map(Taken::Member),
         }
     }
 
@@ -336,15 +324,15 @@ impl Set {
                 Set(Repr::Packed(taken))
             }
             Repr::Table(members) if n_kept * REBUILD_RATIO > n => {
-                let mut taken = Members::new(limits.seed);
-                members.move_random(n, random, |member| taken.insert(member));
-                Set(Repr::Table(Box::new(taken)))
+                let mut taken = Members::new();
+                let moved = std::iter::from_fn(|| members.take_random(random)).take(n);
+                moved.for_each(|member| taken.insert(member, limits.seed));
+                Set(Repr::Table(taken))
             }
             Repr::Table(members) => {
                 let mut kept = Self::new_packed();
-                members.move_random(n_kept, random, |member| {
-                    kept.add(member.as_ref().field(), limits);
-                });
+                let moved = std::iter::from_fn(|| members.take_random(random)).take(n_kept);
+                moved.for_each(|member| _ = kept.add(member.as_ref().field(), limits));
                 std::mem::replace(self, kept)
             }
         }
@@ -397,11 +385,11 @@ impl Set {
 
     fn become_table(&mut self, seed: HashSeed) -> &mut Members {
         if !matches!(self.0, Repr::Table(_)) {
-            let mut members = Members::new(seed);
+            let mut members = Members::new();
             for element in self.iter() {
-                members.insert(Member::new(element.as_bytes(&mut itoa::Buffer::new())));
+                members.insert(Member::new(element.as_bytes(&mut itoa::Buffer::new())), seed);
             }
-            self.0 = Repr::Table(Box::new(members));
+            self.0 = Repr::Table(members);
         }
         match &mut self.0 {
             Repr::Table(members) => members,
@@ -414,67 +402,8 @@ impl Set {
         match &self.0 {
             Repr::Ints(ints) => ints.check(),
             Repr::Packed(packed) => packed.check_whole(),
-            Repr::Table(members) => {
-                let sum = members.table.iter().map(|member| member.allocated_bytes()).sum::<usize>();
-                assert_eq!(members.member_bytes, sum);
-            }
+            Repr::Table(members) => members.check(),
         }
-    }
-}
-
-impl Members {
-    fn new(seed: HashSeed) -> Self {
-        Self { table: Table::new(seed), member_bytes: 0 }
-    }
-
-    #[inline]
-    fn contains(&self, member: &[u8]) -> bool {
-        self.table.find(self.table.hash(member), member).is_some()
-    }
-
-    #[inline]
-    fn add(&mut self, member: &[u8]) -> bool {
-        let hash = self.table.hash(member);
-        if self.table.find(hash, member).is_some() {
-            return false;
-        }
-        let member = Member::new(member);
-        self.member_bytes += member.allocated_bytes();
-        self.table.insert(hash, member);
-        true
-    }
-
-    /// Files a member that is not there yet.
-    fn insert(&mut self, member: Member) {
-        self.member_bytes += member.allocated_bytes();
-        let hash = self.table.hash(member.as_ref().field());
-        self.table.insert(hash, member);
-    }
-
-    fn remove(&mut self, member: &[u8]) -> Option<Member> {
-        let member = self.table.remove(self.table.hash(member), member)?;
-        self.member_bytes -= member.allocated_bytes();
-        Some(member)
-    }
-
-    fn move_random(&mut self, n: usize, random: &mut impl FnMut() -> u64, mut to: impl FnMut(Member)) {
-        for _ in 0..n {
-            let Some(slot) = self.table.random_mut(&mut *random) else { return };
-            let member = slot.remove();
-            self.member_bytes -= member.allocated_bytes();
-            to(member);
-        }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        size_of::<Self>() + self.table.memory_bytes() + self.member_bytes
-    }
-
-    fn free_slice(&mut self, budget: usize) -> bool {
-        let mut freed = 0;
-        let empty = self.table.drain(budget, |member| freed += member.allocated_bytes());
-        self.member_bytes -= freed;
-        empty
     }
 }
 
@@ -484,11 +413,7 @@ impl Clone for Set {
         Self(match &self.0 {
             Repr::Ints(ints) => Repr::Ints(ints.clone()),
             Repr::Packed(packed) => Repr::Packed(packed.clone()),
-            Repr::Table(members) => {
-                let mut copy = Members::new(members.table.seed());
-                members.table.iter().for_each(|member| copy.insert(member.to_owned()));
-                Repr::Table(Box::new(copy))
-            }
+            Repr::Table(members) => Repr::Table(members.clone()),
         })
     }
 }

@@ -124,17 +124,26 @@ impl Zset {
 
     /// Asks the cache for what a command on a small sorted set touches; see `Object::prefetch`.
     #[inline]
-    pub fn prefetch(&self, wave: usize) {
+    pub fn prefetch(&self, wave: usize) -> bool {
         match (&self.0, wave) {
-            (Repr::Packed(packed), 0) => packed.prefetch(),
+            (Repr::Packed(packed), _) => {
+                packed.prefetch();
+                false
+            }
             (Repr::Ranked(ranked), 0) => {
                 let at = std::ptr::from_ref(&**ranked).addr() as u64;
                 prefetch(at);
                 prefetch(at + 64);
+                true
             }
-            (Repr::Ranked(ranked), 1) => ranked.table.prefetch_small(),
-            (Repr::Ranked(ranked), _) => ranked.table.prefetch_first_entry(),
-            (Repr::Packed(_), _) => {}
+            (Repr::Ranked(ranked), 1) => {
+                ranked.table.prefetch_small();
+                true
+            }
+            (Repr::Ranked(ranked), _) => {
+                ranked.table.prefetch_first_entry();
+                false
+            }
         }
     }
 

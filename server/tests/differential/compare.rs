@@ -7,6 +7,7 @@
 //! | Pairs | the order of field-value pairs |
 //! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
+//! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
 //! | Scan | cursors and pages: a whole iteration is compared as a set |
 //! | RandomKey, RandomMember, RandomField, RandomScored | the pick: same number of picks, each of them a member |
 //! | Pop | the pick; afterwards both are brought to the same remaining set |
@@ -22,6 +23,7 @@ pub(crate) enum Compare {
     Seconds,
     Milliseconds,
     Shape,
+    Hits,
     Scan,
     RandomKey,
     RandomMember,
@@ -61,6 +63,13 @@ impl Compare {
                 (Reply::NullBulk | Reply::Null, Reply::Int(theirs)) => *theirs > 0,
                 _ => false,
             },
+            Compare::Hits => match (scores(ours), scores(theirs)) {
+                (Some(ours), Some(theirs)) => {
+                    ours.len() == theirs.len()
+                        && ours.iter().zip(&theirs).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-4)
+                }
+                _ => false,
+            },
             Compare::Exec => match (ours, theirs) {
                 (Reply::Array(a), Reply::Array(b)) if a.len() == b.len() && a.len() == queued.len() => {
                     a.iter().zip(b).zip(queued).all(|((a, b), compare)| compare.same(a, b, &[]))
@@ -72,6 +81,21 @@ impl Compare {
             Compare::RandomField | Compare::RandomScored | Compare::Pop => false,
         }
     }
+}
+
+/// Names and scores, by name.
+fn scores(reply: &Reply) -> Option<Vec<(Vec<u8>, f64)>> {
+    let items = reply.items()?;
+    let score = |reply: &Reply| match reply {
+        Reply::Bulk(text) | Reply::Double(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    };
+    let mut hits: Vec<(Vec<u8>, f64)> = Vec::new();
+    for pair in items.chunks(2) {
+        hits.push((pair[0].text()?.to_vec(), score(pair.get(1)?)?));
+    }
+    hits.sort_by(|a, b| a.0.cmp(&b.0));
+    Some(hits)
 }
 
 /// Sets and maps sorted at the top; an array too, in groups of `width` (0: an array keeps its order).

@@ -1,6 +1,6 @@
 //! Seeded random programs: templates filled with keys, values and numbers, good and malformed.
 //!
-//! At most 20 keys, named by the type they usually hold, so that most commands find what they are for; some share
+//! At most 25 keys, named by the type they usually hold, so that most commands find what they are for; some share
 //! a hash tag. Deadlines lie at least 1000 s away or in the past: a program never waits for one, and never meets one
 //! by accident. No negative count for the random picks goes below -8: SRANDMEMBER would honour it.
 
@@ -18,9 +18,54 @@ const HASHES: &[&str] = &["h0", "h1", "{a}h2", "{b}h3"];
 const ZSETS: &[&str] = &["z0", "z1", "{a}z2"];
 /// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
 const FLAT: &[&str] = &["f0"];
-const CLASSES: &[&[&str]] = &[STRINGS, LISTS, SETS, HASHES, ZSETS];
 const _: () =
     assert!(STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() + ZSETS.len() + FLAT.len() <= 20);
+/// Vector sets by their quantization, which every VADD has to repeat.
+const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
+const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
+const VECTORS_BIN: &[&str] = &["v4"];
+const CLASSES: &[&[&str]] = &[STRINGS, LISTS, SETS, HASHES, ZSETS, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
+
+/// Of whole length: both servers store the same bits whichever precision they compute the length in.
+const VECTORS: &[[&str; 3]] = &[
+    ["1", "0", "0"],
+    ["0", "1", "0"],
+    ["0", "0", "-1"],
+    ["-1", "0", "0"],
+    ["3", "4", "0"],
+    ["0", "3", "-4"],
+    ["-4", "0", "3"],
+    ["1", "2", "2"],
+    ["2", "-1", "2"],
+    ["-2", "-2", "1"],
+    ["2", "3", "6"],
+    ["6", "-2", "3"],
+    ["-3", "6", "2"],
+    ["4", "4", "7"],
+    ["0.5", "0", "0"],
+    ["0", "0", "0"],
+];
+const ATTRIBUTES: &[&str] = &[
+    r#"{"n":1}"#,
+    r#"{"n":2,"s":"x"}"#,
+    r#"{"n":3}"#,
+    r#"{"n":4,"s":"y"}"#,
+    r#"{"s":"x"}"#,
+    r#"{"n":"1"}"#,
+    "not json",
+];
+const FILTERS: &[&str] = &[
+    ".n == 1",
+    ".n > 1 and .n < 4",
+    ".s == 'x'",
+    ".n in [1, 2]",
+    "not .n",
+    ".s == 'x' or .n == 3",
+    ".missing == 1",
+    ".n +",
+    "",
+];
 
 const MALFORMED: &[&str] = &[
     "0",
@@ -72,7 +117,7 @@ const FLOATS: &[&str] = &[
 ];
 const PATTERNS: &[&str] =
     &["*", "s*", "l?", "*{a}*", "[th]*", "[^s]*", "t[0-1]", "*3", "h\\0", "", "nothing*", "**2"];
-const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "STRING", "nosuch"];
+const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "vectorset", "STRING", "nosuch"];
 const EXTRA: &[&str] = &["extra", "NX", "GT", "0", "-1", "KEEPTTL", "GET"];
 const WORDS: &[&str] = &["a", "b", "c", "hello", "x y", "", "\u{fc}", "12", "-5", "007"];
 
@@ -202,6 +247,8 @@ impl Draw {
     fn token(&mut self, token: &str, argv: &mut Vec<Vec<u8>>) {
         if !token.starts_with(|c: char| c.is_ascii_lowercase()) {
             argv.push(token.as_bytes().to_vec());
+        } else if token == "vector" {
+            argv.extend(self.rng.pick(VECTORS).iter().map(|x| x.as_bytes().to_vec()));
         } else if token == "pair" {
             let class = *self.rng.pick(CLASSES);
             for _ in 0..2 {
@@ -240,6 +287,16 @@ impl Draw {
             "score" => self.score(),
             "smin" | "smax" => self.score_bound(),
             "lmin" | "lmax" => self.name_bound(),
+            "vq8" => self.key(VECTORS_Q8),
+            "vf32" => self.key(VECTORS_F32),
+            "vbin" => self.key(VECTORS_BIN),
+            "vset" => {
+                let class = *self.rng.pick(&[VECTORS_Q8, VECTORS_F32, VECTORS_BIN]);
+                self.key(class)
+            }
+            "element" => self.small_name("e", 8),
+            "attribute" => self.rng.pick(ATTRIBUTES).as_bytes().to_vec(),
+            "filter" => self.rng.pick(FILTERS).as_bytes().to_vec(),
             "val" => self.value(),
             "member" => self.small_name("m", 8),
             "item" => self.small_name("i", 4),

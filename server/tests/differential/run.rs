@@ -324,6 +324,7 @@ fn dump(side: &mut Side, db: &str) -> Vec<String> {
                 b"set" => unordered(&call(conn, &["SMEMBERS"]), 1),
                 b"hash" => unordered(&call(conn, &["HGETALL"]), 2),
                 b"zset" => call(conn, &["ZRANGE", "0", "-1", "WITHSCORES"]),
+                b"vectorset" => call(conn, &["DEBUG", "DIGEST-VALUE"]),
                 _ => Reply::Null,
             };
             let encoding = call(conn, &["OBJECT", "ENCODING"]);

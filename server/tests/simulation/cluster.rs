@@ -14,11 +14,15 @@ use skerry_server::keyspace::View;
 use skerry_server::message::Batch;
 use skerry_server::server::Server;
 use skerry_server::shard::ShardId;
+use skerry_server::vector::with_reader;
+use skerry_server::work::Sizes;
+use skerry_vectorset::check::check;
 
 use crate::checker::{FinalState, Operation};
 use crate::faults::Shim;
 use crate::model::{Action, Content, N_DATABASES, normal};
-use crate::program::{Expect, Facts, Program, Random};
+use crate::program::{Expect, Facts, Program};
+use crate::rng::Rng;
 
 /// Virtual time at the start.
 pub const START_MS: i64 = 1_700_000_000_000;
@@ -83,7 +87,13 @@ impl Cluster {
     pub fn new(n_nodes: usize, seed: u64, shim: Shim) -> Self {
         let server = Arc::new(Server::new(Config::default(), None, n_nodes, START_MS, seed));
         let nodes = (0..n_nodes)
-            .map(|id| Node::new(ShardId(id as u8), server.clone(), seed.wrapping_add(id as u64), START_MS))
+            .map(|id| {
+                let id = ShardId(id as u8);
+                let mut node = Node::new(id, server.clone(), seed.wrapping_add(u64::from(id.0)), START_MS);
+                // A plan of a few elements takes several slices.
+                node.work.sizes = Sizes { plan: 2, min_planned_len: 1, ..Sizes::default() };
+                node
+            })
             .collect();
         let links = (0..n_nodes).map(|_| (0..n_nodes).map(|_| VecDeque::new()).collect()).collect();
         Self { server, nodes, links, remotes: Vec::new(), step: 0, now_ms: START_MS, shim }
@@ -165,6 +175,7 @@ impl Cluster {
         let now_ms = self.now_ms;
         let n = &mut self.nodes[node];
         n.begin_turn(now_ms);
+        n.run_vector_slice();
         n.run_job_slice();
         n.expire_slice(16);
         n.shard.free_slice(16);
@@ -177,7 +188,7 @@ impl Cluster {
     pub fn settle(&mut self) {
         for _ in 0..MAX_STEPS {
             match self.events().into_iter().find(|event| !matches!(event, Event::Tick | Event::Send(_))) {
-                Some(event) => self.happen(event, &mut Random::new(0)),
+                Some(event) => self.happen(event, &mut Rng::new(0)),
                 None => return,
             }
         }
@@ -229,7 +240,7 @@ impl Cluster {
             if !self.nodes[from].runnable.is_empty() {
                 events.push(Event::Resume(from));
             }
-            if self.nodes[from].has_jobs() {
+            if self.nodes[from].has_jobs() || self.nodes[from].work.is_waiting() {
                 events.push(Event::Background(from));
             }
         }
@@ -237,7 +248,7 @@ impl Cluster {
         events
     }
 
-    fn happen(&mut self, event: Event, random: &mut Random) {
+    fn happen(&mut self, event: Event, random: &mut Rng) {
         match event {
             Event::Send(remote) => {
                 let r = &self.remotes[remote];
@@ -261,7 +272,7 @@ impl Cluster {
     }
 
     /// Runs until all is sent and nothing is left to do. `disconnects`: steps at which a random client goes away.
-    pub fn run(&mut self, random: &mut Random, mut n_disconnects: usize) {
+    pub fn run(&mut self, random: &mut Rng, mut n_disconnects: usize) {
         // Some runs publish and deliver eagerly, some let mail pile up.
         let haste = 1 + random.below(4);
         for _ in 0..MAX_STEPS {
@@ -343,9 +354,15 @@ impl Cluster {
                         View::Shared(bytes) => Content::Text(bytes.to_vec()),
                         View::Set(set) => Content::Set(set.iter().map(|element| element.to_vec()).collect()),
                         View::Lent => panic!("a key is still away"),
-                        View::List(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) => {
-                            panic!("no program makes one")
-                        }
+                        View::Vector(vectors) => Content::Vectors(with_reader(|guard, _| {
+                            let set = &vectors.handle.set;
+                            check(set, guard).unwrap_or_else(|fault| panic!("an unsound graph: {fault}"));
+                            (0..set.len())
+                                .filter_map(|at| set.member(at, guard))
+                                .map(<[u8]>::to_vec)
+                                .collect()
+                        })),
+                        View::List(_) | View::Hash(_) | View::Zset(_) => panic!("no program makes one"),
                     };
                     assert!(db < N_DATABASES, "no program selects database {db}");
                     state[db].insert(entry.key().to_vec(), content);

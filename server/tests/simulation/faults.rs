@@ -187,6 +187,7 @@ fn copy_of(entry: &Entry) -> Entry {
 /// One batch for each message.
 fn split(batch: &mut Batch) -> Vec<Batch> {
     let mut entries = std::mem::take(&mut batch.entries).into_iter();
+    let mut plans = std::mem::take(&mut batch.plans).into_iter();
     let mut reader = Reader::new(&batch.bytes);
     let mut all = Vec::new();
     let mut start = 0;
@@ -199,6 +200,9 @@ fn split(batch: &mut Batch) -> Vec<Batch> {
         one.bytes.extend_from_slice(&batch.bytes[start..reader.at]);
         one.n_messages = 1;
         one.entries.extend(entries.by_ref().take(n_entries));
+        if let Message::Request { head, .. } = message {
+            one.plans.extend(plans.by_ref().take(usize::from(head.has_plans)));
+        }
         all.push(one);
         start = reader.at;
     }

@@ -11,6 +11,8 @@ pub type Word = Vec<u8>;
 pub enum Content {
     Text(Word),
     Set(BTreeSet<Word>),
+    /// A vector set: its elements.
+    Vectors(BTreeSet<Word>),
 }
 
 /// What one client watches, and whether any of it has changed.
@@ -92,7 +94,7 @@ impl Model {
         match self.databases[db].get(key) {
             None => Ok(None),
             Some(Content::Text(text)) => Ok(Some(text.clone())),
-            Some(Content::Set(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+            Some(Content::Set(_) | Content::Vectors(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
         }
     }
 
@@ -100,7 +102,15 @@ impl Model {
         match self.databases[db].get(key) {
             None => Ok(BTreeSet::new()),
             Some(Content::Set(set)) => Ok(set.clone()),
-            Some(Content::Text(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+            Some(Content::Text(_) | Content::Vectors(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+        }
+    }
+
+    fn vectors(&self, db: usize, key: &[u8]) -> Result<BTreeSet<Word>, Value> {
+        match self.databases[db].get(key) {
+            None => Ok(BTreeSet::new()),
+            Some(Content::Vectors(elements)) => Ok(elements.clone()),
+            Some(Content::Text(_) | Content::Set(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
         }
     }
 
@@ -175,6 +185,9 @@ impl Model {
                     return Err(Value::Error(b"ERR source and destination objects are the same".to_vec()));
                 }
                 match self.databases[db].get(&argv[1]).cloned() {
+                    Some(Content::Vectors(_)) if !self.databases[db].contains_key(&argv[2]) => {
+                        return Err(Value::Error(b"ERR not supported for this module key".to_vec()));
+                    }
                     Some(content) if !self.databases[db].contains_key(&argv[2]) => {
                         self.put(db, &argv[2], content);
                         integer(1)
@@ -207,6 +220,34 @@ impl Model {
                 }
                 integer(len)
             }
+            // VADD key VALUES 2 x y element ...
+            "VADD" => {
+                let mut elements = match self.vectors(db, &argv[1]) {
+                    Ok(elements) => elements,
+                    Err(error) => {
+                        self.touch(db, &argv[1]);
+                        return Err(error);
+                    }
+                };
+                let is_new = elements.insert(argv[6].clone());
+                self.put(db, &argv[1], Content::Vectors(elements));
+                integer(usize::from(is_new))
+            }
+            "VREM" => {
+                let elements = self.vectors(db, &argv[1]);
+                self.touch(db, &argv[1]);
+                let mut elements = elements?;
+                let is_removed = elements.remove(&argv[2]);
+                match elements.is_empty() {
+                    true => _ = self.take(db, &argv[1]),
+                    false => self.put(db, &argv[1], Content::Vectors(elements)),
+                }
+                integer(usize::from(is_removed))
+            }
+            "VCARD" => integer(self.vectors(db, &argv[1])?.len()),
+            "VISMEMBER" => integer(usize::from(self.vectors(db, &argv[1])?.contains(&argv[2]))),
+            // With a COUNT above any number of elements: all of them.
+            "VSIM" => Value::Array(self.vectors(db, &argv[1])?.into_iter().map(Value::Bulk).collect()),
             "DBSIZE" => integer(self.databases[db].len()),
             "FLUSHALL" => {
                 for db in 0..N_DATABASES {
@@ -256,7 +297,7 @@ pub fn normal(action: &Action, reply: Value) -> Value {
 }
 
 fn ordered(argv: &[Word], mut members: Vec<Value>) -> Value {
-    if argv[0] == b"SMEMBERS" {
+    if argv[0] == b"SMEMBERS" || argv[0] == b"VSIM" {
         members.sort_by_key(|member| match member {
             Value::Bulk(text) => text.clone(),
             _ => Vec::new(),

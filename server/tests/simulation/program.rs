@@ -6,35 +6,7 @@ use skerry_server::commands::TABLE;
 use skerry_server::server::Server;
 
 use crate::model::{Action, Word};
-
-/// A small seeded generator (splitmix64).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    pub fn chance(&mut self, one_in: usize) -> bool {
-        self.below(one_in) == 0
-    }
-
-    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-}
+use crate::rng::Rng;
 
 /// Which commands a program draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +18,8 @@ pub enum Profile {
     Transactions,
     /// Long pipelines of few commands.
     Runs,
+    /// Vector sets that grow, shrink, go and come back under the plans for them.
+    Vectors,
 }
 
 /// What a request's reply has to be.
@@ -94,7 +68,7 @@ pub struct Facts {
 const KEY_POOL: &[&str] = &["ant", "bee", "cow", "deer", "eel", "fox", "gnu", "hare"];
 
 /// The keys in play: four to six, on at least two shards, two of them bound by a hash tag.
-pub fn keys_in_play(random: &mut Random, server: &Server) -> Vec<Word> {
+pub fn keys_in_play(random: &mut Rng, server: &Server) -> Vec<Word> {
     loop {
         let mut keys: Vec<Word> = vec![b"{t}x".to_vec(), b"{t}y".to_vec()];
         for _ in 0..2 + random.below(3) {
@@ -111,7 +85,7 @@ pub fn keys_in_play(random: &mut Random, server: &Server) -> Vec<Word> {
 
 /// Writes the program of one client.
 pub struct Author<'a> {
-    pub random: &'a mut Random,
+    pub random: &'a mut Rng,
     pub server: &'a Server,
     pub keys: &'a [Word],
     pub profile: Profile,
@@ -124,7 +98,7 @@ pub struct Author<'a> {
 
 impl<'a> Author<'a> {
     pub fn new(
-        random: &'a mut Random,
+        random: &'a mut Rng,
         server: &'a Server,
         keys: &'a [Word],
         profile: Profile,
@@ -155,6 +129,15 @@ impl<'a> Author<'a> {
                         self.operation(argv);
                     }
                 }
+                Profile::Vectors => match self.random.below(20) {
+                    0 => self.watch(),
+                    1 => self.transaction(),
+                    2 => self.whole(),
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
                 Profile::Transactions => match self.random.below(6) {
                     0 | 1 => self.watch(),
                     2..4 => self.transaction(),
@@ -239,7 +222,37 @@ impl<'a> Author<'a> {
         }
     }
 
+    /// On the first two of the keys, so that the sets grow.
+    fn vector_command(&mut self) -> Vec<Word> {
+        let key = self.keys[self.random.below(2)].clone();
+        let element = format!("e{}", self.random.below(8)).into_bytes();
+        let word = |text: &str| text.as_bytes().to_vec();
+        match self.random.below(16) {
+            0..8 => {
+                self.n_values += 1;
+                let (x, y) = (self.n_values.to_string(), (1 + self.client).to_string());
+                let vector = [&b"VALUES"[..], b"2", x.as_bytes(), y.as_bytes()].map(<[u8]>::to_vec);
+                let mut argv = vec![word("VADD"), key];
+                argv.extend(vector);
+                argv.extend([element, word("NOQUANT"), word("M"), word("4")]);
+                argv
+            }
+            8 | 9 => vec![word("VREM"), key, element],
+            10 => vec![word("VISMEMBER"), key, element],
+            11 => vec![word("VCARD"), key],
+            12 => [&b"VSIM"[..], &key, b"VALUES", b"2", b"1", b"1", b"COUNT", b"100"]
+                .map(<[u8]>::to_vec)
+                .to_vec(),
+            13 => vec![word("DEL"), key],
+            14 => vec![word("RENAME"), key, self.keys[self.random.below(2)].clone()],
+            _ => self.string_command(),
+        }
+    }
+
     fn any_command(&mut self) -> Vec<Word> {
+        if self.profile == Profile::Vectors {
+            return self.vector_command();
+        }
         match self.random.below(22) {
             0 => self.on_many("DEL", false),
             1 => self.on_many("EXISTS", false),
@@ -339,7 +352,9 @@ impl<'a> Author<'a> {
         let command = TABLE.full_name(name.as_bytes()).expect("programs use commands of the table").command;
         let keys: BTreeSet<Word> = match name.as_str() {
             "mset" | "msetnx" => argv[1..].iter().step_by(2).cloned().collect(),
-            "set" | "append" | "getset" | "sadd" => [argv[1].clone()].into(),
+            "set" | "append" | "getset" | "sadd" | "vadd" | "vrem" | "vismember" | "vcard" | "vsim" => {
+                [argv[1].clone()].into()
+            }
             "ping" | "swapdb" | "select" => BTreeSet::new(),
             _ => argv[1..].iter().cloned().collect(),
         };

@@ -26,6 +26,8 @@ pub(super) static KERNELS: Kernels = Kernels {
     levels,
     pack4: pack::<2>,
     pack2: pack::<4>,
+    unpack4: unpack::<2>,
+    unpack2: unpack::<4>,
 };
 
 fn hadamard(x: &mut [f32]) {
@@ -62,6 +64,15 @@ fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f3
     }
     // SAFETY: as above.
     unsafe { with_avx2::<PER_BYTE>(x, per_step, bytes) }
+}
+
+fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
+    #[target_feature(enable = "avx2,fma")]
+    fn with_avx2<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
+        scalar::unpack::<PER_BYTE>(bytes, levels)
+    }
+    // SAFETY: as above.
+    unsafe { with_avx2::<PER_BYTE>(bytes, levels) }
 }
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {

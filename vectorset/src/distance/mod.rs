@@ -19,6 +19,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512vnni;
 mod scalar;
 
 use std::sync::OnceLock;
@@ -146,6 +148,8 @@ pub(crate) struct Kernels {
     levels: fn(&[f32], f32, &mut [i8]) -> i32,
     pack4: fn(&[f32], f32, &mut [u8]) -> f32,
     pack2: fn(&[f32], f32, &mut [u8]) -> f32,
+    unpack4: fn(&[u8], &mut [i8]) -> i32,
+    unpack2: fn(&[u8], &mut [i8]) -> i32,
 }
 
 impl Kernels {
@@ -175,14 +179,27 @@ impl Kernels {
         assert!(x.len().is_power_of_two());
         (self.hadamard)(x);
     }
+
+    /// Writes `2 * code - 15` for each code packed by `pack4`; returns the sum of what it wrote.
+    pub(crate) fn unpack4(&self, bytes: &[u8], levels: &mut [i8]) -> i32 {
+        (self.unpack4)(bytes, levels)
+    }
+
+    /// Writes `2 * code - 3` for each code packed by `pack2`; returns the sum of what it wrote.
+    pub(crate) fn unpack2(&self, bytes: &[u8], levels: &mut [i8]) -> i32 {
+        (self.unpack2)(bytes, levels)
+    }
 }
+
+/// Names lesser kernels to be used, to measure what the best ones are worth.
+const KERNELS_VARIABLE: &str = "SKERRY_KERNELS";
 
 /// The kernels for this processor.
 pub(crate) fn kernels() -> &'static Kernels {
     static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
     CHOSEN.get_or_init(|| {
-        let wanted = std::env::var("SKERRY_KERNELS").unwrap_or_default();
         let available = available();
+        let wanted = std::env::var(KERNELS_VARIABLE).unwrap_or_default();
         available.iter().find(|kernels| kernels.name == wanted).unwrap_or(&available[0])
     })
 }
@@ -193,6 +210,9 @@ fn available() -> Vec<&'static Kernels> {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if avx512vnni::is_available() {
+                available.push(&avx512vnni::KERNELS);
+            }
             if is_x86_feature_detected!("avx512f") {
                 available.push(&avx512::KERNELS);
             }
@@ -324,9 +344,51 @@ mod tests {
                 let mut y = x.clone();
                 kernels.hadamard(&mut y);
                 for i in (0..n).step_by((n / 64).max(1)) {
-                    let sign = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                    let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                     let exact: f32 = x.iter().enumerate().map(|(j, x)| x * sign(j)).sum();
                     assert_eq!(y[i], exact, "{} n {n} i {i}", kernels.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packing_equals_its_scalar_twin_and_unpacking_undoes_it() {
+        for dim in (1..=300).chain([384, 1000, 1536, 65_536]) {
+            let row = row(dim, dim as u64);
+            let x = &floats_of(&row)[..dim];
+            let per_step = 1.7 * (dim as f32).sqrt();
+            for kernels in available() {
+                let at = format!("{} dim {dim}", kernels.name);
+                let (mut levels, mut twin) = (vec![0; dim], vec![0; dim]);
+                let largest = kernels.largest(x);
+                assert_eq!(largest, scalar::KERNELS.largest(x), "{at}");
+                let sum = kernels.levels(x, 127.0 / largest, &mut levels);
+                assert_eq!(sum, scalar::KERNELS.levels(x, 127.0 / largest, &mut twin), "{at}");
+                assert_eq!(levels, twin, "{at}");
+                assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
+                for per_byte in [2, 4] {
+                    let bytes = dim.div_ceil(CODE_BLOCK_BYTES * per_byte) * CODE_BLOCK_BYTES;
+                    let (mut packed, mut twin) = (vec![0; bytes], vec![0xFF; bytes]);
+                    let mut levels = vec![0; bytes * per_byte];
+                    let (pack, unpack, top) = match per_byte {
+                        2 => (kernels.pack4, kernels.unpack4, 15.0),
+                        _ => (kernels.pack2, kernels.unpack2, 3.0),
+                    };
+                    let product = pack(x, per_step, &mut packed);
+                    let of_twin = match per_byte {
+                        2 => scalar::KERNELS.pack4(x, per_step, &mut twin),
+                        _ => scalar::KERNELS.pack2(x, per_step, &mut twin),
+                    };
+                    assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
+                    assert_eq!(packed, twin, "{at}");
+                    let sum = unpack(&packed, &mut levels);
+                    assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
+                    for (&level, x) in levels.iter().zip(x) {
+                        // Half a step at most, but beyond the outermost codes.
+                        let nearest = (x * per_step * 2.0).clamp(-top, top);
+                        assert!((f32::from(level) - nearest).abs() <= 1.001, "{at}: {level} for {nearest}");
+                    }
                 }
             }
         }

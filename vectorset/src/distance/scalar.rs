@@ -18,6 +18,8 @@ pub(super) static KERNELS: Kernels = Kernels {
     levels,
     pack4: pack::<2>,
     pack2: pack::<4>,
+    unpack4: unpack::<2>,
+    unpack2: unpack::<4>,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -134,4 +136,25 @@ pub(super) fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut 
         }
     }
     products.iter().sum()
+}
+
+#[inline(always)]
+pub(super) fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
+    let bits = 8 / PER_BYTE;
+    let top = (1_u8 << bits) - 1;
+    let mut sum = 0;
+    for (levels, bytes) in
+        levels.chunks_exact_mut(CODE_BLOCK_BYTES * PER_BYTE).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
+    {
+        // At most 128 levels of at most 15.
+        let mut block_sum = 0_i16;
+        for (part, levels) in levels.chunks_exact_mut(CODE_BLOCK_BYTES).enumerate() {
+            for (level, &byte) in levels.iter_mut().zip(bytes) {
+                *level = 2 * (byte >> (part * bits) & top) as i8 - top as i8;
+                block_sum += i16::from(*level);
+            }
+        }
+        sum += i32::from(block_sum);
+    }
+    sum
 }

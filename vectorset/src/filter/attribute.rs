@@ -112,6 +112,12 @@ impl Attribute {
         size_of::<Attribute>() + self.text.len() + size_of_val(&*self.fields) + self.pool.len()
     }
 
+    /// Reads something of the fields, to have it in the cache.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.fields.first().map_or(0, |field| field.key)
+    }
+
     #[inline]
     pub(super) fn field(&self, name: &Name) -> Option<Value<'_>> {
         let is_it = |field: &&Field| {

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::attribute::Attribute;
 use super::compile::Filter;
 use super::log::{ChangeLog, Position};
 use crate::epoch::{Guard, Limbo};
@@ -33,6 +34,11 @@ const MAX_SHARE: usize = 16;
 const MIN_BUDGET_BYTES: usize = 1 << 18;
 /// Changes since a list was made, from which on a patched copy is published.
 const MAX_CHANGES: usize = 64;
+/// Elements asked to find out how many match, and matches that make more of them needless.
+const SAMPLE: u32 = 256;
+const MATCHES_ENOUGH: u32 = 24;
+/// Attributes fetched at a time.
+const BATCH: usize = 32;
 /// Uses of other lists after which a list counts as forgotten.
 const FORGOTTEN_AGE: u32 = 4096;
 /// Uses after which an expression counts as one that comes again.
@@ -193,6 +199,58 @@ impl Known {
     }
 }
 
+/// Whether the list of an expression is known.
+pub(super) enum Found {
+    Known(Known),
+    /// It was made, and so much changed since that it says nothing.
+    TooOld,
+    No,
+}
+
+/// Which of at most `BATCH` members match, by place in `ids`. Their attributes are fetched first, so that the
+/// misses overlap.
+#[inline]
+fn ask_batch(
+    index: &Index,
+    filter: &Filter,
+    ids: impl Iterator<Item = NodeId>,
+    mut each: impl FnMut(NodeId),
+) {
+    let mut batch = [(NodeId(0), None); BATCH];
+    let mut n = 0;
+    for (place, id) in batch.iter_mut().zip(ids) {
+        *place = (id, index.graph.node(id).attribute.load_unguarded());
+        n += 1;
+    }
+    let mut touched = 0;
+    for (_, attribute) in &batch[..n] {
+        touched ^= attribute.map_or(0, Attribute::touch);
+    }
+    std::hint::black_box(touched);
+    for &(id, attribute) in &batch[..n] {
+        if attribute.is_some_and(|attribute| filter.matches(attribute)) {
+            each(id);
+        }
+    }
+}
+
+/// The share of the members that match, at least one in twice the sample. It ends early where many do.
+pub(super) fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
+    let len = set.members.len();
+    let n = SAMPLE.min(len).max(1);
+    // The golden ratio, so that any first part of the sample is spread over all, and each use asks others.
+    let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
+    let (mut n_asked, mut n_matches) = (0, 0);
+    while n_asked < n && n_matches < MATCHES_ENOUGH {
+        let first = seed * 7919 + u64::from(n_asked);
+        let places = (first..first + BATCH as u64).map(place);
+        let ids = places.filter_map(|place| set.members.get(place));
+        ask_batch(&set.index, filter, ids, |_| n_matches += 1);
+        n_asked += BATCH as u32;
+    }
+    f64::from(n_matches).max(0.5) / f64::from(n_asked)
+}
+
 /// A list in the making.
 pub(super) struct Making {
     at: Position,
@@ -211,16 +269,16 @@ impl Making {
 
     /// Asks about at most `budget` members; true when all were asked.
     pub(super) fn step(&mut self, set: &VectorSet, filter: &Filter, budget: usize) -> bool {
-        let upto = self.upto.min(set.members.len());
-        let from = upto.saturating_sub(u32::try_from(budget).unwrap_or(u32::MAX));
-        for place in (from..upto).rev() {
-            let Some(id) = set.members.get(place) else { continue };
-            if is_match(&set.index, filter, id) {
-                set_bit(&mut self.bits, id, true);
-            }
+        let mut upto = self.upto.min(set.members.len());
+        let end = upto.saturating_sub(u32::try_from(budget).unwrap_or(u32::MAX));
+        while upto > end {
+            let from = upto.saturating_sub(BATCH as u32).max(end);
+            let ids = (from..upto).rev().filter_map(|place| set.members.get(place));
+            ask_batch(&set.index, filter, ids, |id| set_bit(&mut self.bits, id, true));
+            upto = from;
         }
-        self.upto = from;
-        from == 0
+        self.upto = end;
+        end == 0
     }
 
     /// The list, published if there is room for it; `None` if so much changed meanwhile that it is worth
@@ -238,6 +296,23 @@ impl Making {
     }
 }
 
+/// What is remembered of an expression.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Uses, this one included; 255 for more.
+    pub(super) n: u64,
+    /// Which share of the elements matched when they were asked last, unless that is long ago.
+    pub(super) share: Option<f64>,
+}
+
+const TAG: u64 = !0 << 24;
+const SHARE: u64 = 0xFF_FF00;
+const SHARE_SHIFT: u32 = 8;
+const SHARE_STEPS: f64 = 65_535.0;
+const USES: u64 = 0xFF;
+/// One use in 32 asks anew, and the frequent ones now and then, when the counter was taken down.
+const USES_OF_A_SHARE: u64 = 0x1F;
+
 struct Slot {
     /// Of the expression; 0 if the slot is empty.
     hash: AtomicU64,
@@ -250,8 +325,8 @@ struct Slot {
 pub(crate) struct MatchCache {
     pub(crate) log: ChangeLog,
     slots: Box<[Slot]>,
-    /// Per expression: its hash but for the last byte, and how often it was used.
-    uses: Box<[AtomicU64]>,
+    /// Per expression: the top of its hash, the share of the elements that matches, the number of uses.
+    usage: Box<[AtomicU64]>,
     clock: AtomicU32,
     bytes: AtomicUsize,
     /// What was taken out of slots and may still be read. Only who publishes locks it, and never waits.
@@ -264,7 +339,7 @@ impl MatchCache {
         MatchCache {
             log: ChangeLog::new(),
             slots: (0..N_SLOTS).map(|_| slot()).collect(),
-            uses: (0..N_COUNTED).map(|_| AtomicU64::new(0)).collect(),
+            usage: (0..N_COUNTED).map(|_| AtomicU64::new(0)).collect(),
             clock: AtomicU32::new(0),
             bytes: AtomicUsize::new(0),
             retired: Mutex::new(Limbo::new()),
@@ -275,46 +350,62 @@ impl MatchCache {
     pub(crate) fn base_bytes(&self) -> usize {
         size_of::<MatchCache>()
             + size_of_val(&*self.slots)
-            + size_of_val(&*self.uses)
+            + size_of_val(&*self.usage)
             + super::log::CAPACITY as usize * size_of::<u32>()
     }
 
-    /// Notes a use of the expression; how often it was used, as far as is remembered.
-    pub(super) fn note_use(&self, filter: &Filter) -> u64 {
-        const COUNT: u64 = 0xFF;
-        let hash = filter.hash();
-        let counter = &self.uses[(hash >> 8) as usize % N_COUNTED];
+    /// Notes a use of the expression, and tells what is known of it.
+    pub(super) fn note_use(&self, filter: &Filter) -> Usage {
+        let (tag, counter) = self.counter(filter);
         let seen = counter.load(Ordering::Relaxed);
-        let next = if seen & !COUNT == hash & !COUNT {
-            if seen & COUNT == COUNT { seen } else { seen + 1 }
-        } else if seen & COUNT > 1 {
+        let uses = seen & USES;
+        let next = if seen & TAG == tag {
+            seen + u64::from(uses < USES)
+        } else if uses > 1 {
             // Another expression's counter: what is used more often stays.
             counter.store(seen - 1, Ordering::Relaxed);
-            return 1;
+            return Usage { n: 1, share: None };
         } else {
-            hash & !COUNT | 1
+            tag | 1
         };
         counter.store(next, Ordering::Relaxed);
-        next & COUNT
+        let share = (next & SHARE) >> SHARE_SHIFT;
+        let is_fresh = share > 0 && next & USES_OF_A_SHARE != 0;
+        Usage { n: next & USES, share: is_fresh.then(|| share as f64 / SHARE_STEPS) }
     }
 
-    /// The list of the expression, if there is one and it is not too old.
-    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Option<Known> {
+    /// Remembers which share of the elements matches.
+    pub(super) fn note_share(&self, filter: &Filter, share: f64) {
+        let (tag, counter) = self.counter(filter);
+        let seen = counter.load(Ordering::Relaxed);
+        if seen & TAG == tag {
+            let share = (share * SHARE_STEPS).max(1.0) as u64;
+            counter.store(seen & !SHARE | share << SHARE_SHIFT & SHARE, Ordering::Relaxed);
+        }
+    }
+
+    fn counter(&self, filter: &Filter) -> (u64, &AtomicU64) {
         let hash = filter.hash();
-        let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash)?;
-        let matches = slot.matches.load(guard).filter(|matches| &*matches.source == filter.source())?.clone();
-        let changes = Changes::since(set, &self.log, matches.at, filter)?;
+        (hash & TAG, &self.usage[(hash & !TAG) as usize % N_COUNTED])
+    }
+
+    /// The list of the expression.
+    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Found {
+        let hash = filter.hash();
+        let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash);
+        let Some(slot) = slot else { return Found::No };
+        let matches = slot.matches.load(guard).filter(|matches| &*matches.source == filter.source());
+        let Some(matches) = matches.cloned() else { return Found::No };
+        let Some(changes) = Changes::since(set, &self.log, matches.at, filter) else { return Found::TooOld };
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let lacks_block = uses >= HOT && matches.block.is_none() && self.may_have_block(set, &matches);
         if changes.verdicts.len() <= MAX_CHANGES && !lacks_block {
-            return Some(Known::new(matches, changes));
+            return Found::Known(Known::new(matches, changes));
         }
         let patched = matches.patched(filter, &changes);
         let upto = changes.upto;
-        Some(Known::new(
-            self.publish(set, patched, uses),
-            Changes { verdicts: Vec::new(), upto, may_have: [0; 16] },
-        ))
+        let changes = Changes { verdicts: Vec::new(), upto, may_have: [0; 16] };
+        Found::Known(Known::new(self.publish(set, patched, uses), changes))
     }
 
     fn budget_bytes(&self, set: &VectorSet) -> usize {

@@ -1,43 +1,47 @@
 //! A search whose hits have to match a filter, in slices.
 //!
 //! ```text
-//!   TRUTH, or a small set:  scan of the members, each asked
-//!   list known?  few matches:   scan of the listed, side by side or in memory order
-//!                many:          walk by two hops, asking the list
-//!   unknown:     sample; many and not asked for often:  walk, asking the attributes
-//!                otherwise:     make the list, then as above
-//!   a walk that found fewer than COUNT:  make the list (if it is unknown) and scan it
+//!   TRUTH, or a small set:   scan of the members, each asked
+//!   otherwise the cheaper of
+//!     walk:  as without a filter, by an EF that allows for those that do not match; the nearest are asked
+//!     list:  of all that match, remembered or made;  scanned
+//!   a walk that found fewer than COUNT:  list;  if that is too long, a walk by two hops
 //! ```
 //!
-//! So by default COUNT hits are found whenever COUNT elements match. `SearchOptions::max_measured` (FILTER-EF)
-//! bounds the effort instead: then a walk ends when it has measured as many nodes, and lists are scanned only
-//! if they are no longer than that. Departure from Redis, whose default FILTER-EF of 100 x COUNT finds fewer
-//! hits where few elements match.
+//! Both are estimated from the share that matches, which is sampled and remembered. By default COUNT hits are
+//! found whenever COUNT elements match. `SearchOptions::max_measured` (FILTER-EF) bounds the effort instead:
+//! then a walk ends when it has measured as many nodes, and no longer list is made or scanned. Departure from
+//! Redis, whose default FILTER-EF of 100 x COUNT finds fewer hits where few elements match.
 
 use super::compile::Filter;
-use super::matches::{HOT, Known, Making, is_match};
+use super::matches::{Found, HOT, Known, Making, is_match, sampled_share};
 use crate::admission::{Admit, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision};
 use crate::graph::NodeId;
-use crate::hnsw::Progress;
+use crate::hnsw::{Block, Probe, Progress};
 use crate::pool::{Candidate, Pool, Role};
 use crate::scratch::{ActivePool, SearchScratch};
 use crate::search::{SearchOptions, State, Way};
 use crate::set::{Hits, Query, VectorSet};
 
-/// Elements asked to find out how many match.
-const SAMPLE: u32 = 256;
-/// Matches per unit of EF up to which a scan of them costs less than a walk.
-const SCANNED_PER_EF: usize = 48;
-/// The same where their codes lie side by side.
-const SCANNED_PER_EF_IN_BLOCK: usize = 80;
-/// Elements asked in the time in which a walk gains a unit of EF, if all match: making a list costs less than
-/// one walk up to that many elements, times EF, over the share that matches.
-const ASKED_PER_EF: f64 = 25.0;
-/// Questions of a filter that cost about as much as a distance.
-const QUESTIONS_PER_DISTANCE: usize = 1;
+/// What a unit of EF costs a walk, in distances of a scan, and the EF that makes it dearer by one, because a
+/// longer pool is moved. Measured on text384, 20,000 and 60,000 rows: 0.7 to 1.7 us, and 13 ns.
+const WALK_COST: f64 = 70.0;
+const EF_PER_COST: f64 = 30.0;
+/// What a listed element costs, if its code does not lie beside those of the others.
+const SCATTERED_COST: f64 = 2.0;
+/// What it costs to ask an element, per step of the expression and at all. Measured likewise: 38 ns for seven
+/// steps.
+const ASK_COST: f64 = 1.2;
+const STEP_COST: f64 = 0.25;
+/// Uses after which a list is worth making even for a walk to ask.
+const VERY_HOT: u64 = 16;
+/// How many matches a walk has to meet for each that is wanted: the last of COUNT lies about where COUNT over
+/// the share are nearer, give or take its root, and the far end of a pool is not complete.
+const MET_PER_HIT: f64 = 1.5;
+
 /// Nodes asked ahead of the one measured.
 const NODES_AHEAD: usize = 8;
 
@@ -72,6 +76,11 @@ impl FilteredSearch {
         self.state.step(set, filter, budget, &mut self.scratch, guard)
     }
 
+    /// Distances since `begin`, those of making lists aside.
+    pub fn spent(&self) -> usize {
+        self.state.state.spent()
+    }
+
     /// The hits of a search that is done.
     pub fn hits<'a>(&'a mut self, set: &'a VectorSet, guard: &'a Guard) -> Hits<'a> {
         self.state.state.hits(set, &mut self.scratch, guard)
@@ -84,10 +93,10 @@ impl FilteredSearch {
 }
 
 enum Stage {
-    /// The members or the graph, the attributes asked as they are met.
-    Direct,
+    /// The members or the graph, the attributes asked.
+    Ask(Hops),
     /// The graph, the list asked.
-    Walk(Known),
+    AskList(Known, Hops),
     Make(Making),
     /// The listed from this place on.
     Scan(Known, usize),
@@ -98,12 +107,16 @@ enum Stage {
 pub(crate) struct FilteredState {
     pub(crate) state: State,
     stage: Stage,
+    /// EF as it was given, or COUNT if that is more.
+    ef: usize,
     uses: u64,
+    /// A walk found too few.
+    is_short: bool,
 }
 
 impl FilteredState {
     fn idle() -> FilteredState {
-        FilteredState { state: State::idle(), stage: Stage::Done, uses: 0 }
+        FilteredState { state: State::idle(), stage: Stage::Done, ef: 0, uses: 0, is_short: false }
     }
 
     pub(crate) fn begin(
@@ -114,47 +127,83 @@ impl FilteredState {
         scratch: &mut SearchScratch,
         guard: &Guard,
     ) -> Result<FilteredState, Error> {
-        let mut state = State::prepare(set, query, options, scratch, guard)?;
+        let state = State::prepare(set, query, options, scratch, guard)?;
+        let ef = options.ef.max(options.count);
+        let mut search = FilteredState { state, stage: Stage::Done, ef, uses: 0, is_short: false };
         // Without an attribute nothing matches.
         if options.count == 0 || set.attributes_count() == 0 {
-            return Ok(FilteredState { state, stage: Stage::Done, uses: 0 });
-        }
-        let ef = options.ef.max(options.count);
-        let cache = set.matches.get().filter(|_| options.way == Way::Graph);
-        let Some(cache) = cache else {
-            state.choose(set, scratch);
-            return Ok(FilteredState { state, stage: Stage::Direct, uses: 0 });
-        };
-        let uses = cache.note_use(filter);
-        let mut search = FilteredState { state, stage: Stage::Done, uses };
-        if let Some(known) = cache.find(set, filter, uses, guard) {
-            search.enter(set, known, scratch);
             return Ok(search);
         }
-        let len = set.len();
-        let share = sampled_share(set, filter, uses);
-        let is_list_cheaper = (len as f64) < ASKED_PER_EF * ef as f64 / share || uses >= HOT;
-        if is_list_cheaper && len <= options.max_measured {
+        let Some(cache) = set.matches.get().filter(|_| options.way == Way::Graph) else {
+            search.state.choose(set, scratch);
+            search.stage = Stage::Ask(Hops::One);
+            return Ok(search);
+        };
+        let usage = cache.note_use(filter);
+        search.uses = usage.n;
+        let is_too_old = match cache.find(set, filter, usage.n, guard) {
+            Found::Known(known) => {
+                search.enter(set, known, scratch);
+                return Ok(search);
+            }
+            Found::TooOld => true,
+            Found::No => false,
+        };
+        let share = usage.share.unwrap_or_else(|| {
+            let share = sampled_share(set, filter, usage.n);
+            cache.note_share(filter, share);
+            share
+        });
+        let len = set.len() as f64;
+        let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
+        // A list pays for itself if it comes again, unless writes outrun it.
+        let make_cost = if usage.n >= HOT && !is_too_old { 0.0 } else { len * ask_cost };
+        let walk_cost = search.walk_cost(share);
+        let is_list_cheaper = make_cost + share * len < walk_cost || (usage.n >= VERY_HOT && !is_too_old);
+        if is_list_cheaper && set.len() <= options.max_measured {
             search.stage = Stage::Make(Making::begin(set, cache));
         } else {
-            search.state.choose(set, scratch);
-            search.stage = Stage::Direct;
+            let hops = search.begin_walk(set, share, scratch);
+            search.stage = Stage::Ask(hops);
         }
         Ok(search)
     }
 
+    /// The EF of a walk that does not ask.
+    fn walk_ef(&self, share: f64) -> f64 {
+        self.ef as f64 + MET_PER_HIT * self.state.options().count as f64 / share
+    }
+
+    fn walk_cost(&self, share: f64) -> f64 {
+        let ef = self.walk_ef(share);
+        ef * (WALK_COST + ef / EF_PER_COST)
+    }
+
+    fn is_radial(&self) -> bool {
+        let options = self.state.options();
+        options.radius.is_some() && options.count > options.ef
+    }
+
+    fn begin_walk(&mut self, set: &VectorSet, share: f64, scratch: &mut SearchScratch) -> Hops {
+        let hops = if self.is_radial() { Hops::One } else { Hops::Unasked };
+        if hops == Hops::Unasked {
+            self.state.widen(self.walk_ef(share) as usize);
+        }
+        self.state.choose(set, scratch);
+        hops
+    }
+
     /// Chooses between walk and scan, when it is known what matches.
     fn enter(&mut self, set: &VectorSet, known: Known, scratch: &mut SearchScratch) {
-        let options = *self.state.options();
-        let ef = options.ef.max(options.count);
-        let per_ef = if known.block().is_some() { SCANNED_PER_EF_IN_BLOCK } else { SCANNED_PER_EF };
-        let n = known.len();
-        let is_scanned = n <= ef.saturating_mul(per_ef) && n <= options.max_measured;
-        if known.is_listed() && is_scanned {
+        let n = known.len() as f64;
+        let share = n.max(0.5) / set.len().max(1) as f64;
+        let cost = if known.block().is_some() { 1.0 } else { SCATTERED_COST };
+        let is_scan_cheaper = self.is_short || cost * n < self.walk_cost(share);
+        if is_scan_cheaper && known.is_listed() && known.len() <= self.state.options().max_measured {
             self.begin_scan(set, known, scratch);
         } else {
-            self.state.choose(set, scratch);
-            self.stage = Stage::Walk(known);
+            let hops = self.begin_walk(set, share, scratch);
+            self.stage = Stage::AskList(known, hops);
         }
     }
 
@@ -180,29 +229,39 @@ impl FilteredState {
         while left > 0 {
             match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::Done => return self.state.step(set, &Nothing, left, scratch, guard),
-                Stage::Direct => {
-                    let admission = Asking { set, filter };
+                Stage::Ask(hops) => {
+                    let admission = Asking { set, filter, hops };
                     if self.state.step(set, &admission, left, scratch, guard) == Progress::Unfinished {
-                        self.stage = Stage::Direct;
+                        self.stage = Stage::Ask(hops);
                         return Progress::Unfinished;
                     }
-                    self.make_if_too_few(set, scratch);
+                    self.is_short = self.is_incomplete(usize::MAX, scratch);
+                    if let Some(cache) = set.matches.get().filter(|_| self.is_short) {
+                        self.stage = Stage::Make(Making::begin(set, cache));
+                    }
                     left /= 2;
                 }
-                Stage::Walk(known) => {
-                    if self.state.step(set, &known, left, scratch, guard) == Progress::Unfinished {
-                        self.stage = Stage::Walk(known);
+                Stage::AskList(known, hops) => {
+                    let admission = AskingList { known: &known, hops };
+                    if self.state.step(set, &admission, left, scratch, guard) == Progress::Unfinished {
+                        self.stage = Stage::AskList(known, hops);
                         return Progress::Unfinished;
                     }
-                    let n_wanted = self.state.options().count.min(known.len());
-                    if self.is_to_be_complete() && scratch.walk.found.len() < n_wanted && known.is_listed() {
-                        self.begin_scan(set, known, scratch);
+                    if self.is_incomplete(known.len(), scratch) && hops != Hops::Two {
+                        self.is_short = true;
+                        if known.is_listed() {
+                            self.begin_scan(set, known, scratch);
+                        } else {
+                            self.state.widen(self.ef);
+                            self.state.choose(set, scratch);
+                            self.stage = Stage::AskList(known, Hops::Two);
+                        }
                     }
                     left /= 2;
                 }
                 Stage::Make(mut making) => {
-                    let asked = left.saturating_mul(QUESTIONS_PER_DISTANCE);
-                    let asked = (asked / filter.n_steps().div_ceil(8)).max(16);
+                    let cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
+                    let asked = ((left as f64 / cost) as usize).max(16);
                     if !making.step(set, filter, asked) {
                         self.stage = Stage::Make(making);
                         return Progress::Unfinished;
@@ -232,24 +291,12 @@ impl FilteredState {
         Progress::Unfinished
     }
 
-    /// Whether COUNT hits are due, if so many match: not if the effort is bounded, nor if a radius asks for all
-    /// that lies within it.
-    fn is_to_be_complete(&self) -> bool {
+    /// Whether a walk found fewer than it has to: COUNT, if so many match. A bounded effort has to find
+    /// nothing, and one for all within a radius knows no COUNT.
+    fn is_incomplete(&self, n_matches: usize, scratch: &SearchScratch) -> bool {
         let options = self.state.options();
-        let is_radial = options.radius.is_some() && options.count > options.ef;
-        options.max_measured == usize::MAX && !is_radial
-    }
-
-    /// After a walk that did not know what matches.
-    fn make_if_too_few(&mut self, set: &VectorSet, scratch: &SearchScratch) {
-        let options = self.state.options();
-        let is_short = scratch.walk.found.len() < options.count && options.way == Way::Graph;
-        if let Some(cache) = set.matches.get()
-            && is_short
-            && self.is_to_be_complete()
-        {
-            self.stage = Stage::Make(Making::begin(set, cache));
-        }
+        let is_bound = options.max_measured != usize::MAX || options.way == Way::Scan || self.is_radial();
+        !is_bound && scratch.walk.found.len() < options.count.min(n_matches)
     }
 
     fn finish_making(
@@ -265,23 +312,10 @@ impl FilteredState {
             // Everything changed meanwhile: ask as we go.
             None => {
                 self.state.choose(set, scratch);
-                self.stage = Stage::Direct;
+                self.stage = Stage::Ask(Hops::One);
             }
         }
     }
-}
-
-/// The share of the members that match, at least one in twice the sample.
-fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
-    let len = set.members.len();
-    let n = SAMPLE.min(len).max(1);
-    let stride = len as f64 / f64::from(n);
-    // The golden ratio: each use samples other members.
-    let phase = (seed as f64 * 0.618_033_988_749_895).fract();
-    let place = |i: u32| ((f64::from(i) + phase) * stride) as u32;
-    let ids = (0..n).filter_map(|i| set.members.get(place(i)));
-    let n_matches = ids.filter(|&id| is_match(&set.index, filter, id)).count();
-    (n_matches as f64).max(0.5) / f64::from(n)
 }
 
 /// Offers the listed from place `at` up to `upto`.
@@ -297,19 +331,35 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
         });
         return exact::offer(Precision::Walk, &set.index, probe, fresh, walk);
     };
+    match walk.pool {
+        ActivePool::Sorted => scan_block(&mut walk.sorted, set, known, block, at, upto, probe),
+        ActivePool::Heaps => scan_block(&mut walk.heaps, set, known, block, at, upto, probe),
+    }
+}
+
+fn scan_block<P: Pool>(
+    pool: &mut P,
+    set: &VectorSet,
+    known: &Known,
+    block: &Block,
+    at: usize,
+    upto: usize,
+    probe: &Probe,
+) {
+    let mut bound = pool.bound();
     let mut offer = |id, distance| {
-        if !known.is_changed(id) {
-            let candidate = Candidate { distance, id };
-            match walk.pool {
-                ActivePool::Sorted => walk.sorted.insert(candidate, Role::Answer),
-                ActivePool::Heaps => walk.heaps.insert(candidate, Role::Answer),
-            };
+        if distance < bound && !known.is_changed(id) {
+            pool.insert(Candidate { distance, id }, Role::Answer);
+            bound = pool.bound();
         }
     };
-    let (fours, rest) = ids.as_chunks::<4>();
-    for (i, four) in fours.iter().enumerate() {
-        let distances = block.distance4(&set.index, probe, (at + i * 4) as u32);
-        four.iter().zip(distances).for_each(|(&id, distance)| offer(id, distance));
+    let (fours, rest) = known.listed()[at..upto].as_chunks::<4>();
+    for (i, ids) in fours.iter().enumerate() {
+        let [a, b, c, d] = block.distance4(&set.index, probe, (at + i * 4) as u32);
+        offer(ids[0], a);
+        offer(ids[1], b);
+        offer(ids[2], c);
+        offer(ids[3], d);
     }
     for (i, &id) in rest.iter().enumerate() {
         offer(id, block.distance(&set.index, probe, (at + fours.len() * 4 + i) as u32));
@@ -320,22 +370,33 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
 struct Asking<'a> {
     set: &'a VectorSet,
     filter: &'a Filter,
+    hops: Hops,
 }
 
 impl Admit for Asking<'_> {
     fn admits(&self, id: NodeId) -> bool {
         is_match(&self.set.index, self.filter, id)
     }
+
+    fn hops(&self) -> Hops {
+        self.hops
+    }
 }
 
-impl Admit for Known {
+/// Asks the list.
+struct AskingList<'a> {
+    known: &'a Known,
+    hops: Hops,
+}
+
+impl Admit for AskingList<'_> {
     #[inline(always)]
     fn admits(&self, id: NodeId) -> bool {
-        self.has(id)
+        self.known.has(id)
     }
 
     fn hops(&self) -> Hops {
-        Hops::Two
+        self.hops
     }
 }
 

@@ -82,8 +82,8 @@ impl Plan {
 }
 
 impl Index {
-    /// Goes on with a plan for a node of `level` that `probe` was prepared from, for about `budget` distances.
-    /// `walk` is the same from call to call.
+    /// Goes on with a plan for a node of `level` that `probe` was prepared from, for about `budget` distances,
+    /// less what it has used. `walk` is the same from call to call.
     pub(crate) fn step_plan(
         &self,
         plan: &mut Plan,
@@ -91,15 +91,14 @@ impl Index {
         level: usize,
         walk: &mut Walk,
         selection: &mut Selection,
-        budget: usize,
+        budget: &mut usize,
     ) -> Progress {
-        let mut left = budget;
         while plan.stage != Stage::Ready {
-            if left == 0 {
+            if *budget == 0 {
                 return Progress::Unfinished;
             }
-            let cost = self.step_stage(plan, probe, level, walk, selection, left);
-            left = left.saturating_sub(cost.max(1));
+            let cost = self.step_stage(plan, probe, level, walk, selection, *budget);
+            *budget = budget.saturating_sub(cost.max(1));
         }
         Progress::Done
     }
@@ -198,7 +197,7 @@ impl Index {
         selection: &mut Selection,
     ) {
         plan.begin(ef);
-        self.step_plan(plan, probe, self.graph.node(id).level(), walk, selection, usize::MAX);
+        self.step_plan(plan, probe, self.graph.node(id).level(), walk, selection, &mut usize::MAX.clone());
         let is_linked = self.commit_plan(id, plan, std::iter::empty(), selection);
         assert!(is_linked, "nothing has changed since the plan");
     }

@@ -204,7 +204,7 @@ impl Index {
     /// precision of the codes on both sides.
     pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut Probe) {
         match (&self.codes, &self.rows) {
-            (Some(codes), _) => codes.probe_stored(id, &mut probe.code),
+            (Some(codes), _) => codes.probe_stored(id, &mut probe.code, self.kernels),
             (None, Some(rows)) => {
                 probe.floats.clear();
                 probe.floats.extend_from_slice(rows.row(id));
@@ -255,6 +255,11 @@ impl Index {
             Some(Form::Bits4 | Form::Bits8) => 2,
             Some(Form::Q8 | Form::Signs) | None => 1,
         }
+    }
+
+    /// The standard deviation of distances that are estimated by codes.
+    pub(crate) fn estimate_deviation(&self, probe: &Probe) -> f32 {
+        self.codes.as_ref().map_or(0.0, |codes| codes.deviation(&probe.code))
     }
 
     /// A radius by the estimates of codes that leaves out hardly anything within `radius`.

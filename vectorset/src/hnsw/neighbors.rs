@@ -208,9 +208,9 @@ impl Index {
         for at in 0..weighed.len() {
             let Weighed { neighbor, to_newcomer } = weighed[at];
             let is_nearer = neighbor.distance <= newcomer.distance;
-            if at > 0 && self.are_duplicates(&weighed[at - 1], &weighed[at]) {
-                duplicates.push(neighbor);
-            } else if !is_nearer && self.is_newcomers_equal(newcomer, &weighed[at]) {
+            if at > 0 && self.are_duplicates(&weighed[at - 1], &weighed[at])
+                || !is_nearer && self.is_newcomers_equal(newcomer, &weighed[at])
+            {
                 duplicates.push(neighbor);
             } else if !is_nearer && to_newcomer * ALPHA < neighbor.distance {
                 occluded.push(neighbor);

@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 
 use skerry_resp::number::parse_i64;
-use skerry_vectorset::{Added, MAX_M, MIN_M, Metric, Params, Quantization};
+use skerry_vectorset::{Added, MAX_M, MIN_M, Metric, Params, Planned, Progress, Quantization};
 use smallvec::SmallVec;
 
 use super::input::{begins_vector, parse_reduce, parse_vector};
@@ -26,6 +26,7 @@ use crate::keyspace::{Key, NewValue, Object, Ttl};
 use crate::projection::Projection;
 use crate::shard::EventClass;
 use crate::vector::{VectorHandle, VectorValue, new_params, with_reader};
+use crate::work::{Addition as AdditionPlan, Begun};
 
 const DEFAULT_M: u32 = 16;
 const DEFAULT_EF: usize = 200;
@@ -43,6 +44,35 @@ pub(super) fn vmadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let n_new = change(ctx, args, &addition, "vadd")?;
     ctx.reply.integer(n_new as i64);
     Ok(())
+}
+
+/// What the receiving worker does for VADD.
+pub(super) fn plan_vadd(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_>) {
+    plan(ctx, handle, args, Form::One);
+}
+
+/// What the receiving worker does for VMADD.
+pub(super) fn plan_vmadd(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_>) {
+    plan(ctx, handle, args, Form::Many);
+}
+
+/// Plans the elements against the set as it is; what does not fit it is left to the owner, who tells the error.
+fn plan(ctx: &mut Ctx<'_>, handle: &VectorHandle, args: Args<'_>, form: Form) {
+    let set = &handle.set;
+    let before = match ctx.work.begun.take() {
+        Some(Begun::Addition(before)) if before.is_for(set) => *before,
+        Some(Begun::Addition(_) | Begun::Search(_)) | None => AdditionPlan::default(),
+    };
+    if set.len() < ctx.work.sizes.min_planned_len {
+        return;
+    }
+    let Ok(addition) = Addition::parse(args, form) else { return };
+    if addition.check_against(handle).is_err() {
+        return;
+    }
+    if let Some(plan) = addition.plan(ctx, handle, before) {
+        ctx.work.begun = Some(Begun::Addition(Box::new(plan)));
+    }
 }
 
 /// Adds, and tells the shard; how many elements are new.
@@ -63,11 +93,17 @@ fn change(
 
 fn add(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usize, CommandError> {
     let at = ctx.at();
-    let Some(entry) = ctx.shard.edit(at, key) else { return create(ctx, key, addition) };
+    let plans = ctx.work.take_plans().unwrap_or_default();
+    let Some(entry) = ctx.shard.edit(at, key) else {
+        ctx.work.count_plans(plans.len(), 0);
+        return create(ctx, key, addition);
+    };
     let expire_at_ms = entry.as_ref().expire_at();
     let value = vector_mut(entry)?;
     addition.check_against(&value.handle)?;
-    let added = addition.apply(value)?;
+    let n_right = plans.iter().filter(|plan| plan.is_for(&value.handle.set)).count();
+    ctx.work.count_plans(plans.len(), n_right);
+    let added = addition.apply(value, &plans)?;
     if ctx.server.n_shards > 1 {
         ctx.server.vectors.publish(at.db, key.bytes, &value.handle, expire_at_ms);
     }
@@ -78,7 +114,7 @@ fn add(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usiz
 fn create(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usize, CommandError> {
     let (params, projection) = addition.new_set(ctx)?;
     let mut value = VectorValue::new(params, projection);
-    let added = addition.apply(&mut value)?;
+    let added = addition.apply(&mut value, &[])?;
     let handle = value.handle.clone();
     let at = ctx.at();
     ctx.shard.insert(at, key, NewValue::Object(Object::Vector(Box::new(value))), Ttl::Clear);
@@ -256,22 +292,75 @@ impl<'a> Addition<'a> {
         }
     }
 
-    /// Adds all; how many are new.
-    fn apply(&self, value: &mut VectorValue) -> Result<usize, CommandError> {
+    /// Goes on planning; `None` if nothing is to be planned. Stops when the turn has no distances left.
+    fn plan(&self, ctx: &mut Ctx<'_>, handle: &VectorHandle, mut plan: AdditionPlan) -> Option<AdditionPlan> {
+        let (set, dim) = (&handle.set, handle.set.params().dim);
+        while let Some(element) = self.elements.get(plan.planned.len()) {
+            let budget = ctx.work.distances(dim).min(ctx.work.sizes.plan);
+            if budget == 0 {
+                ctx.work.is_unfinished = true;
+                return Some(plan);
+            }
+            let mut next = match plan.next.take() {
+                Some(next) => next,
+                None => {
+                    let vector = element.stored(handle).ok()?;
+                    let (random, scratch) = (ctx.shard.random(), ctx.work.scratch());
+                    let begun =
+                        with_reader(|guard, _| set.begin_insertion(&vector, self.ef, random, scratch, guard));
+                    begun.ok()?
+                }
+            };
+            let mut left = budget;
+            let progress = with_reader(|guard, _| next.step(set, &mut left, guard));
+            ctx.work.spend(budget - left, dim);
+            match progress {
+                Progress::Unfinished => {
+                    plan.next = Some(next);
+                    ctx.work.is_unfinished = true;
+                    return Some(plan);
+                }
+                Progress::Done => {
+                    let (planned, scratch) = next.finish();
+                    ctx.work.give_back(scratch);
+                    plan.planned.push(planned);
+                }
+            }
+        }
+        Some(plan)
+    }
+
+    /// Adds all, as planned as far as the plans are for this set; how many are new.
+    fn apply(&self, value: &mut VectorValue, plans: &[Planned]) -> Result<usize, CommandError> {
         let handle = value.handle.clone();
         let writer = value.writer();
         let mut n_new = 0;
-        for element in &self.elements {
-            let vector = match &handle.projection {
-                Some(projection) => Cow::Owned(projection.apply(&element.vector)?),
-                None => Cow::Borrowed(&element.vector),
+        for (at, element) in self.elements.iter().enumerate() {
+            let plan = plans.get(at).filter(|plan| plan.is_for(&handle.set));
+            let added = match plan {
+                Some(plan) => with_reader(|_, scratch| {
+                    writer.commit(element.name, plan, element.attribute, self.ef, scratch)
+                }),
+                None => {
+                    let vector = element.stored(&handle)?;
+                    with_reader(|_, scratch| {
+                        writer.add(element.name, &vector, element.attribute, self.ef, scratch)
+                    })
+                }
             };
-            let added = with_reader(|_, scratch| {
-                writer.add(element.name, &vector, element.attribute, self.ef, scratch)
-            });
             n_new += usize::from(added.map_err(error_of)? == Added::New);
         }
         Ok(n_new)
+    }
+}
+
+impl Element<'_> {
+    /// The vector as it is stored: projected, if the set is.
+    fn stored(&self, handle: &VectorHandle) -> Result<Cow<'_, [f32]>, CommandError> {
+        match &handle.projection {
+            Some(projection) => Ok(Cow::Owned(projection.apply(&self.vector)?)),
+            None => Ok(Cow::Borrowed(&self.vector)),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::vector::{VectorHandle, VectorValue};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
-    row("VADD", -1, Handler::Shard(add::vadd), "Adds an element with its vector, or replaces the vector of one.").flags(Flags::DENYOOM.with(Flags::MODULE).with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("VADD", -1, Handler::Shard(add::vadd), "Adds an element with its vector, or replaces the vector of one.").planned(add::plan_vadd).flags(Flags::DENYOOM.with(Flags::MODULE).with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VSIM", -1, Handler::Any(similar::vsim), "The elements most similar to a vector or to an element.").flags(Flags::MODULE.with(Flags::READONLY)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VREM", -1, Handler::Shard(remove::vrem), "Removes an element.").flags(Flags::MODULE.with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VCARD", -1, Handler::Any(reads::vcard), "How many elements a vector set has.").flags(Flags::FAST.with(Flags::MODULE).with(Flags::READONLY)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
     row("VLINKS", -1, Handler::Any(reads::vlinks), "The neighbors of an element in the graph.").flags(Flags::FAST.with(Flags::MODULE).with(Flags::READONLY)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VRANDMEMBER", -1, Handler::Any(walks::vrandmember), "Elements drawn at random.").flags(Flags::MODULE.with(Flags::READONLY)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VRANGE", -1, Handler::Any(walks::vrange), "Elements in the order of their names.").flags(Flags::MODULE.with(Flags::READONLY)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
-    row("VMADD", -1, Handler::Shard(add::vmadd), "Adds elements with their vectors, or replaces the vectors of some.").flags(Flags::DENYOOM.with(Flags::MODULE).with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
+    row("VMADD", -1, Handler::Shard(add::vmadd), "Adds elements with their vectors, or replaces the vectors of some.").planned(add::plan_vmadd).flags(Flags::DENYOOM.with(Flags::MODULE).with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("VMREM", -1, Handler::Shard(remove::vmrem), "Removes elements.").flags(Flags::MODULE.with(Flags::WRITE)).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
 ];
 

@@ -1,5 +1,7 @@
 //! VSIM: the elements most similar to a vector or to an element.
 //!
+//! A search is cut into slices (`work`): what it has begun waits for its client's next slice, under a hold of the epoch.
+//!
 //! Departures from Redis: 1. EF and COUNT of any size cost what the set has elements, never what they say. 2. NOTHREAD
 //! changes nothing: a search runs on the worker that received it anyway. 3. EPSILON with a COUNT above EF is a true
 //! radial search: everything within it is found, up to COUNT. Otherwise it cuts, as in Redis. 4. EPSILON of a set with
@@ -10,7 +12,11 @@ use std::borrow::Cow;
 
 use skerry_resp::number::{parse_f64, parse_i64};
 use skerry_resp::reply::Proto;
-use skerry_vectorset::{Error, Filter, Hits, Metric, Query, SearchOptions, Way};
+use skerry_vectorset::epoch::{Guard, Hold};
+use skerry_vectorset::{
+    All, Filter, FilteredSearch, Hits, Metric, Progress, Query, Search, SearchOptions, SearchScratch,
+    VectorSet, Way,
+};
 
 use super::add::projection_mismatch;
 use super::input::parse_vector;
@@ -19,6 +25,7 @@ use crate::args::{Args, Cursor, is_word};
 use crate::command::Ctx;
 use crate::error::{CommandError, Outcome};
 use crate::vector::{VectorHandle, with_reader};
+use crate::work::Begun;
 
 const DEFAULT_EF: usize = 100;
 const DEFAULT_COUNT: usize = 10;
@@ -28,6 +35,25 @@ const MAX_COSINE_DISTANCE: f32 = 2.001;
 
 pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() >= 4, "VSIM")?;
+    let resumed = match ctx.work.begun.take() {
+        Some(Begun::Search(resumed)) => resumed.downcast::<Running>().ok(),
+        Some(Begun::Addition(_)) | None => None,
+    };
+    if let Some(mut running) = resumed
+        && let Ok(Some(handle)) = &found
+        && handle.set.uid() == running.set_uid
+    {
+        match with_reader(|guard, _| running.go_on(ctx, &handle.set, guard)) {
+            Progress::Done => ctx.work.give_back(running.into_scratch()),
+            Progress::Unfinished => ctx.work.begun = Some(Begun::Search(running)),
+        }
+        return Ok(());
+    }
+    if ctx.work.distances(1) == 0 {
+        // Nothing is looked at, and nothing counted, before there is time for it.
+        ctx.work.is_unfinished = true;
+        return Ok(());
+    }
     let Some(handle) = present(ctx, found)? else {
         ctx.reply.array(0);
         return Ok(());
@@ -37,26 +63,112 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     let options = Options::parse(args.cursor(options_at));
     with_reader(|guard, scratch| {
         let query = match &target {
-            Target::Element(element) if options.is_err() && !set.contains(element, guard) => {
-                return Err(ELEMENT_NOT_FOUND);
+            // The element's absence is told before a mistake in the options.
+            Target::Element(element) if !set.contains(element, guard) => {
+                if !set.is_empty() {
+                    return Err(ELEMENT_NOT_FOUND);
+                }
+                // Deleted a moment ago: no element, and no key either.
+                ctx.reply.array(0);
+                return Ok(());
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
         };
-        let options = options?;
-        let wanted = options.wanted(set.params().metric)?;
-        let hits = match &options.filter {
-            Some(filter) => set.run_filtered(query, wanted, filter, scratch, guard),
-            None => set.run(query, wanted, scratch, guard),
-        };
-        match hits {
-            Ok(hits) => options.reply(ctx, &hits),
-            // Deleted a moment ago: no element, and no key either.
-            Err(Error::ElementNotFound) if set.is_empty() => ctx.reply.array(0),
-            Err(error) => return Err(error_of(error)),
+        let mut running = Running::begin(set, query, options?, scratch, guard)?;
+        match running.go_on(ctx, set, guard) {
+            Progress::Done => *scratch = running.into_scratch(),
+            Progress::Unfinished => {
+                // It takes its buffers along.
+                *scratch = ctx.work.scratch();
+                ctx.work.begun = Some(Begun::Search(Box::new(running)));
+            }
         }
         Ok(())
     })
+}
+
+/// A search under way, and what it needs between its slices.
+struct Running {
+    set_uid: u64,
+    options: Options,
+    search: Kind,
+    /// Keeps what the first slice saw, once there is a second.
+    hold: Option<Hold>,
+}
+
+enum Kind {
+    Plain(Box<Search>),
+    Filtered(Box<FilteredSearch>, Filter),
+}
+
+impl Running {
+    fn begin(
+        set: &VectorSet,
+        query: Query<'_>,
+        mut options: Options,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Result<Self, CommandError> {
+        let wanted = options.wanted(set.params().metric)?;
+        let buffers = std::mem::take(scratch);
+        let search = match options.filter.take() {
+            None => {
+                let mut search = Search::new(buffers);
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(Box::new(search)))
+            }
+            Some(filter) => {
+                let mut search = FilteredSearch::new(buffers);
+                search
+                    .begin(set, query, wanted, &filter, guard)
+                    .map(|()| Kind::Filtered(Box::new(search), filter))
+            }
+        };
+        Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
+    }
+
+    /// Searches as long as the turn has distances left; then replies, or asks for another turn.
+    fn go_on(&mut self, ctx: &mut Ctx<'_>, set: &VectorSet, guard: &Guard) -> Progress {
+        let dim = set.params().dim;
+        loop {
+            let budget = ctx.work.distances(dim);
+            if budget == 0 {
+                self.hold.get_or_insert_with(|| guard.hold());
+                ctx.work.is_unfinished = true;
+                return Progress::Unfinished;
+            }
+            let before = self.spent();
+            let progress = match &mut self.search {
+                Kind::Plain(search) => search.step(set, &All, budget, guard),
+                Kind::Filtered(search, filter) => search.step(set, filter, budget, guard),
+            };
+            match progress {
+                Progress::Unfinished => ctx.work.spend(budget, dim),
+                Progress::Done => {
+                    ctx.work.spend(self.spent() - before, dim);
+                    match &mut self.search {
+                        Kind::Plain(search) => self.options.reply(ctx, &search.hits(set, guard)),
+                        Kind::Filtered(search, _) => self.options.reply(ctx, &search.hits(set, guard)),
+                    }
+                    return Progress::Done;
+                }
+            }
+        }
+    }
+
+    fn spent(&self) -> usize {
+        match &self.search {
+            Kind::Plain(search) => search.spent(),
+            Kind::Filtered(search, _) => search.spent(),
+        }
+    }
+
+    fn into_scratch(self) -> SearchScratch {
+        match self.search {
+            Kind::Plain(search) => search.into_scratch(),
+            Kind::Filtered(search, _) => search.into_scratch(),
+        }
+    }
 }
 
 /// What VSIM looks for.

@@ -1,7 +1,7 @@
 //! VRANDMEMBER and VRANGE: elements by chance and by name.
 //!
-//! There is no second index over the names. VRANGE looks at all of them and keeps the first `count` of its range: time
-//! in the number of elements, memory in what it answers. Departures from Redis: 1. a negative count of VRANDMEMBER draws
+//! There is no second index over the names. VRANGE looks at all of them, in slices (`work`), and keeps the first `count`
+//! of its range: time in the number of elements, memory in what it answers. Departures from Redis: 1. a negative count of VRANDMEMBER draws
 //! no more than SRANDMEMBER's would. 2. VRANDMEMBER draws evenly; Redis walks the graph.
 
 use std::collections::BTreeSet;
@@ -16,6 +16,7 @@ use crate::command::Ctx;
 use crate::commands::set::{DRAWS_MAX, DRAWS_MAX_BYTES};
 use crate::error::{CommandError, Outcome};
 use crate::vector::with_reader;
+use crate::work::Begun;
 
 /// VRANDMEMBER key [count]
 pub(super) fn vrandmember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
@@ -74,6 +75,9 @@ fn draw_again_and_again(ctx: &mut Ctx<'_>, set: &VectorSet, n: usize, guard: &Gu
     Ok(())
 }
 
+/// A name costs about as much as that many units of a turn.
+const UNITS_PER_NAME: usize = 8;
+
 /// VRANGE key start end [count], as in Redis 8.4.
 pub(super) fn vrange(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(matches!(args.len(), 4 | 5), "VRANGE")?;
@@ -86,16 +90,38 @@ pub(super) fn vrange(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Out
     if start == Bound::Max || end == Bound::Min {
         return Err(CommandError::text("ERR '-' can only be used as first argument, '+' only as second"));
     }
-    let Some(handle) = present(ctx, found)? else {
+    let resumed = match ctx.work.begun.take() {
+        Some(Begun::Search(resumed)) => resumed.downcast::<Walk>().ok(),
+        Some(Begun::Addition(_)) | None => None,
+    };
+    if resumed.is_none() && ctx.work.distances(1) == 0 {
+        ctx.work.is_unfinished = true;
+        return Ok(());
+    }
+    let handle = if resumed.is_some() { found? } else { present(ctx, found)? };
+    let Some(handle) = handle else {
         ctx.reply.array(0);
         return Ok(());
     };
+    let set = &handle.set;
+    let mut walk = match resumed {
+        Some(walk) if walk.set_uid == set.uid() => walk,
+        _ => Box::new(Walk { set_uid: set.uid(), place: set.len(), first: BTreeSet::new() }),
+    };
     let n = usize::try_from(count).unwrap_or(usize::MAX);
-    with_reader(|guard, _| {
-        let names = first_names(&handle.set, start, end, n, guard);
-        ctx.reply.array(names.len());
-        names.into_iter().for_each(|name| ctx.reply.bulk(name));
-    });
+    let is_within = |name: &[u8]| start.is_before(name) && end.is_after(name);
+    while walk.place > 0 && n > 0 {
+        let budget = ctx.work.distances(1) / UNITS_PER_NAME;
+        if budget == 0 {
+            ctx.work.is_unfinished = true;
+            ctx.work.begun = Some(Begun::Search(walk));
+            return Ok(());
+        }
+        let n_looked_at = with_reader(|guard, _| walk.go_on(set, is_within, n, budget, guard));
+        ctx.work.spend(n_looked_at * UNITS_PER_NAME, 1);
+    }
+    ctx.reply.array(walk.first.len());
+    walk.first.iter().for_each(|name| ctx.reply.bulk(name));
     Ok(())
 }
 
@@ -137,34 +163,36 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// The first `count` names within the bounds, in order. From the last place to the first: a removal moves an element
-/// only forward, so every element that stays is met, some twice.
-fn first_names<'a>(
-    set: &'a VectorSet,
-    start: Bound<'_>,
-    end: Bound<'_>,
-    count: usize,
-    guard: &'a Guard,
-) -> Vec<&'a [u8]> {
-    let places = (0..set.len()).rev();
-    let names = places.filter_map(|place| set.member(place, guard));
-    let names = names.filter(|name| start.is_before(name) && end.is_after(name));
-    if count == 0 {
-        return Vec::new();
-    }
-    if count >= set.len() {
-        let mut all: Vec<&[u8]> = names.collect();
-        all.sort_unstable();
-        all.dedup();
-        return all;
-    }
-    let mut first: BTreeSet<&[u8]> = BTreeSet::new();
-    for name in names {
-        if first.len() < count {
-            first.insert(name);
-        } else if first.last().is_some_and(|last| name < *last) && first.insert(name) {
-            first.pop_last();
+/// A VRANGE under way. From the last place to the first: a removal moves an element only forward, so every element that
+/// stays is met, some twice.
+struct Walk {
+    set_uid: u64,
+    /// Places below are still to be looked at.
+    place: usize,
+    /// The first names so far.
+    first: BTreeSet<Box<[u8]>>,
+}
+
+impl Walk {
+    /// Looks at some more elements; at how many.
+    fn go_on(
+        &mut self,
+        set: &VectorSet,
+        is_within: impl Fn(&[u8]) -> bool,
+        count: usize,
+        budget: usize,
+        guard: &Guard,
+    ) -> usize {
+        let n = self.place.min(budget);
+        for place in (self.place - n..self.place).rev() {
+            let Some(name) = set.member(place, guard).filter(|name| is_within(name)) else { continue };
+            if self.first.len() < count {
+                self.first.insert(name.into());
+            } else if self.first.last().is_some_and(|last| *name < **last) && self.first.insert(name.into()) {
+                self.first.pop_last();
+            }
         }
+        self.place -= n;
+        n
     }
-    first.into_iter().collect()
 }

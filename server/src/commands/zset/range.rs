@@ -283,7 +283,7 @@ pub(super) fn store(
 ) {
     let len = result.len();
     if len > 0 {
-        let value = NewValue::Object(Object::Zset(Box::new(result)));
+        let value = NewValue::Object(Object::Zset(result));
         ctx.shard.insert(ctx.at(), destination, value, Ttl::Clear);
         ctx.changed(destination, EventClass::SortedSet, event);
     } else if ctx.shard.remove(ctx.at(), destination) {
