@@ -62,12 +62,14 @@ pub type Plans = Vec<Planned>;
 pub struct Sizes {
     pub turn: usize,
     pub slice: usize,
+    /// A plan's share of either.
+    pub plan: usize,
     pub min_planned_len: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { turn: TURN_UNITS, slice: SLICE_UNITS, min_planned_len: MIN_PLANNED_LEN }
+        Self { turn: TURN_UNITS, slice: SLICE_UNITS, plan: usize::MAX, min_planned_len: MIN_PLANNED_LEN }
     }
 }
 
@@ -94,9 +96,7 @@ pub struct Work {
     line: VecDeque<ClientId>,
     /// Slices that the first in the line has had in a row.
     n_slices: u32,
-    /// Boxed, so that what a search holds moves as a pointer.
-    #[expect(clippy::vec_box, reason = "a scratch is some hundred bytes and moves twice a search")]
-    spare: Vec<Box<SearchScratch>>,
+    spare: Vec<SearchScratch>,
     pub sizes: Sizes,
     pub counts: Counts,
 }
@@ -145,17 +145,22 @@ impl Work {
         debug_assert!(!self.is_unfinished, "there was no limit");
     }
 
-    pub fn scratch(&mut self) -> Box<SearchScratch> {
+    pub fn scratch(&mut self) -> SearchScratch {
         self.spare.pop().unwrap_or_default()
     }
 
-    pub fn give_back(&mut self, scratch: Box<SearchScratch>) {
+    pub fn give_back(&mut self, scratch: SearchScratch) {
         if self.spare.len() < MAX_BEGUN {
             self.spare.push(scratch);
         }
     }
 
     // ---- The dispatcher's side.
+
+    /// Whether the client's request has begun something.
+    pub fn has_begun(&self, client: ClientId) -> bool {
+        !self.kept.is_empty() && self.kept.contains_key(&client)
+    }
 
     /// Hands the client's request what it had begun.
     pub fn resume(&mut self, client: ClientId) {

@@ -332,7 +332,7 @@ fn sets_travel_between_servers() {
             let (home, away) = (recall(from, "home", queries), recall(to, "away", queries));
             println!("{option}: recall@10 at EF 100 {home:.4} at home, {away:.4} away");
             // The layout of the links is the same; what differs is each server's own search.
-            assert!(away > home - 0.02, "{option}: {away} away, {home} at home");
+            assert!(away > home - 0.03, "{option}: {away} away, {home} at home");
             assert_eq!(words(to, "VREM away e77"), Reply::Int(1));
             words(to, "DEL away");
         }

@@ -257,7 +257,8 @@ impl<T> Limbo<T> {
     }
 }
 
-#[cfg(test)]
+// Under the model these would run outside of it.
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

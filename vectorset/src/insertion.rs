@@ -20,7 +20,7 @@ use crate::set::VectorSet;
 /// A plan that is being made.
 pub struct Insertion {
     planned: Planned,
-    scratch: Box<SearchScratch>,
+    scratch: SearchScratch,
 }
 
 /// A plan that is made, with the vector it is for.
@@ -43,7 +43,7 @@ impl VectorSet {
         vector: &[f32],
         ef: usize,
         random: u64,
-        scratch: Box<SearchScratch>,
+        scratch: SearchScratch,
         guard: &Guard,
     ) -> Result<Insertion, Error> {
         guard.assert_guards(&self.domain);
@@ -83,13 +83,13 @@ impl Insertion {
     ///
     /// # Panics
     /// If it is not ready.
-    pub fn finish(self) -> (Planned, Box<SearchScratch>) {
+    pub fn finish(self) -> (Planned, SearchScratch) {
         assert!(self.planned.plan.is_ready(), "a plan is finished before it is ready");
         (self.planned, self.scratch)
     }
 
     /// The buffers, of a plan that is given up.
-    pub fn abandon(self) -> Box<SearchScratch> {
+    pub fn abandon(self) -> SearchScratch {
         self.scratch
     }
 

@@ -40,7 +40,7 @@ fn late_commits_leave_a_sound_graph_and_the_right_content() {
                     let guard = reader.pin();
                     let ef = 1 + random.below(50);
                     let level = random.next();
-                    let plan = set.begin_insertion(&vector, ef, level, Box::default(), &guard);
+                    let plan = set.begin_insertion(&vector, ef, level, SearchScratch::new(), &guard);
                     begun.push((name, vector, plan.expect("valid")));
                 }
                 4..7 if !begun.is_empty() => {
@@ -101,7 +101,7 @@ fn a_set_of_late_commits_has_the_recall_of_others() {
         };
         for (i, row) in base.iter().enumerate() {
             let guard = reader.pin();
-            let plan = set.begin_insertion(row, 200, random.next(), Box::default(), &guard);
+            let plan = set.begin_insertion(row, 200, random.next(), SearchScratch::new(), &guard);
             let mut plan = plan.expect("valid");
             while plan.step(&set, &mut 500, &guard) == Progress::Unfinished {}
             waiting.push_back((i, plan.finish().0));
@@ -146,7 +146,7 @@ fn planners_and_searchers_run_beside_the_writer() {
             scope.spawn(move || {
                 let reader = domain.register().expect("a place for each");
                 let mut random = Random(seed * 100 + n);
-                let mut scratch = Box::<SearchScratch>::default();
+                let mut scratch = SearchScratch::new();
                 while !stop.load(Ordering::Relaxed) {
                     let vector = random.vector(DIM);
                     let began = {

@@ -296,7 +296,7 @@ impl<'a> Addition<'a> {
     fn plan(&self, ctx: &mut Ctx<'_>, handle: &VectorHandle, mut plan: AdditionPlan) -> Option<AdditionPlan> {
         let (set, dim) = (&handle.set, handle.set.params().dim);
         while let Some(element) = self.elements.get(plan.planned.len()) {
-            let budget = ctx.work.distances(dim);
+            let budget = ctx.work.distances(dim).min(ctx.work.sizes.plan);
             if budget == 0 {
                 ctx.work.is_unfinished = true;
                 return Some(plan);
@@ -315,7 +315,11 @@ impl<'a> Addition<'a> {
             let progress = with_reader(|guard, _| next.step(set, &mut left, guard));
             ctx.work.spend(budget - left, dim);
             match progress {
-                Progress::Unfinished => plan.next = Some(next),
+                Progress::Unfinished => {
+                    plan.next = Some(next);
+                    ctx.work.is_unfinished = true;
+                    return Some(plan);
+                }
                 Progress::Done => {
                     let (planned, scratch) = next.finish();
                     ctx.work.give_back(scratch);

@@ -44,7 +44,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         && handle.set.uid() == running.set_uid
     {
         match with_reader(|guard, _| running.go_on(ctx, &handle.set, guard)) {
-            Progress::Done => ctx.work.give_back(Box::new(running.into_scratch())),
+            Progress::Done => ctx.work.give_back(running.into_scratch()),
             Progress::Unfinished => ctx.work.begun = Some(Begun::Search(running)),
         }
         return Ok(());
@@ -65,11 +65,12 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         let query = match &target {
             // The element's absence is told before a mistake in the options.
             Target::Element(element) if !set.contains(element, guard) => {
-                return match set.is_empty() {
-                    // Deleted a moment ago: no element, and no key either.
-                    true => Ok(ctx.reply.array(0)),
-                    false => Err(ELEMENT_NOT_FOUND),
-                };
+                if !set.is_empty() {
+                    return Err(ELEMENT_NOT_FOUND);
+                }
+                // Deleted a moment ago: no element, and no key either.
+                ctx.reply.array(0);
+                return Ok(());
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
@@ -79,7 +80,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
             Progress::Done => *scratch = running.into_scratch(),
             Progress::Unfinished => {
                 // It takes its buffers along.
-                *scratch = *ctx.work.scratch();
+                *scratch = ctx.work.scratch();
                 ctx.work.begun = Some(Begun::Search(Box::new(running)));
             }
         }
@@ -97,8 +98,8 @@ struct Running {
 }
 
 enum Kind {
-    Plain(Search),
-    Filtered(FilteredSearch, Filter),
+    Plain(Box<Search>),
+    Filtered(Box<FilteredSearch>, Filter),
 }
 
 impl Running {
@@ -114,11 +115,13 @@ impl Running {
         let search = match options.filter.take() {
             None => {
                 let mut search = Search::new(buffers);
-                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(search))
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(Box::new(search)))
             }
             Some(filter) => {
                 let mut search = FilteredSearch::new(buffers);
-                search.begin(set, query, wanted, &filter, guard).map(|()| Kind::Filtered(search, filter))
+                search
+                    .begin(set, query, wanted, &filter, guard)
+                    .map(|()| Kind::Filtered(Box::new(search), filter))
             }
         };
         Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
