@@ -19,5 +19,5 @@ pub mod value;
 
 pub use number::{LongDouble, format_f64, parse_f64, parse_i64, parse_u64};
 pub use reply::{Proto, Reply};
-pub use request::{ArgRange, DetachedBulk, Limits, Parsed, Parser, ProtocolError};
+pub use request::{ArgRange, Limits, Parsed, Parser, ProtocolError};
 pub use value::{DecodeError, Decoder, Scan, Scanned, Value, encode_command};

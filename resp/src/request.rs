@@ -28,6 +28,7 @@ mod limits;
 use crate::number::parse_i64;
 use memchr::memchr;
 
+pub use inline::split as split_words;
 pub use limits::{Limits, ProtocolError};
 
 /// Where an argument lies in the buffer that was parsed: `buf[start..end]`.
@@ -69,17 +70,6 @@ pub enum Parsed {
     Empty { end: usize },
     /// At least `needed` more bytes must come; inside a bulk, exactly what is left of it and its CR LF.
     Incomplete { needed: usize },
-}
-
-/// A bulk whose body the caller reads into a buffer of its own; see `Parser::detach_bulk`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DetachedBulk {
-    /// Which argument of the request it is.
-    pub index: usize,
-    /// Where in `buf` the part of the body that has already come begins; it goes to the end of `buf`.
-    pub start: usize,
-    /// Bytes of the whole body, without its CR LF.
-    pub len: usize,
 }
 
 /// A partial request with more arguments than this is remembered; with fewer, its headers are read again.
@@ -178,48 +168,6 @@ impl Parser {
         partial + self.inline_text.capacity()
     }
 
-    /// After `Incomplete`: if the request stopped inside a bulk of at least `min_len` bytes, tells where, and goes
-    /// on as if that bulk (body and CR LF) had been taken out of the buffer. The caller moves `buf[start..]` away,
-    /// truncates `buf` to `start`, reads `len + 2` bytes in all into its own buffer, and calls `parse` again with
-    /// what comes behind. The argument's range will be empty, at `start`.
-    pub fn detach_bulk(
-        &mut self,
-        buf: &[u8],
-        pos: usize,
-        limits: &Limits,
-        min_len: usize,
-    ) -> Option<DetachedBulk> {
-        if self.progress.is_none() {
-            let mut args = Vec::new();
-            let (first_line, at) = match header(&buf[pos..], 0, 0, limits.max_inline) {
-                Header::Number { value, next } if buf[pos] == b'*' && value > 0 => (value, next),
-                _ => return None,
-            };
-            let run = run_bulks(&buf[pos..], at, usize::try_from(first_line).ok()?, &mut args, limits);
-            let Ok(Run::Stopped { at, missing, searched, .. }) = run else { return None };
-            self.progress = Some(Box::new(Progress { missing, at, searched, args }));
-        }
-        let progress = self.progress.as_mut()?;
-        let Header::Number { value, next } = header(&buf[pos..], progress.at, 0, limits.max_inline) else {
-            return None;
-        };
-        let len = usize::try_from(value).ok()?;
-        if progress.missing == 0 || len < min_len || next > buf.len() - pos {
-            return None;
-        }
-        let index = progress.args.len();
-        let start = u32::try_from(next).ok()?;
-        progress.args.push(ArgRange { start, end: start });
-        progress.missing -= 1;
-        progress.at = next;
-        progress.searched = 0;
-        if progress.missing == 0 {
-            // The request ends with this bulk; an empty run at the next `parse` completes it.
-            progress.missing = DETACHED_LAST;
-        }
-        Some(DetachedBulk { index, start: pos + next, len })
-    }
-
     /// The path of nearly every request: no state before, and none after unless the request is cut short.
     #[inline]
     fn parse_bulks(
@@ -298,9 +246,6 @@ impl Parser {
         limits: &Limits,
     ) -> Result<Parsed, ProtocolError> {
         let request = &buf[pos..];
-        if progress.missing == DETACHED_LAST {
-            progress.missing = 0;
-        }
         if progress.searched > 0 {
             // Only a long line without an end comes here: look for its end before reading it as a header.
             let from = progress.at + progress.searched;
@@ -368,9 +313,6 @@ impl Parser {
         Parsed::Incomplete { needed: 1 }
     }
 }
-
-/// `Progress::missing` of a request whose last bulk was detached: nothing is missing, yet it is not reported.
-const DETACHED_LAST: usize = usize::MAX;
 
 impl ArgRange {
     fn shifted_back(self, by: u32) -> ArgRange {

@@ -254,54 +254,6 @@ fn a_request_fed_in_crumbs_costs_linear_time() {
     assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
 }
 
-/// A bulk that the caller reads on its own: the rest of the request parses as if it were not there.
-#[test]
-fn detached_bulks() {
-    let limits = Limits::default();
-    for (n_args, big) in [(1, 0), (3, 2), (3, 0), (3, 1), (40, 39), (40, 20)] {
-        let mut request: Vec<Vec<u8>> = (0..n_args).map(|i: u32| i.to_string().into_bytes()).collect();
-        request[big] = b"v".repeat(20_000);
-        let mut input = b"PING\r\n".to_vec();
-        let pos = input.len();
-        encode_command(&request, &mut input);
-        let next = input.len();
-        input.extend_from_slice(b"PING\r\n");
-
-        let cut = pos + input[pos..].iter().position(|&byte| byte == b'v').unwrap() + 1000;
-        let (mut parser, mut args) = (Parser::new(), Vec::new());
-        let mut buf = input[..cut].to_vec();
-        let parsed = parser.parse(&buf, pos, &mut args, &limits);
-        assert_eq!(parsed, Ok(Parsed::Incomplete { needed: 19_002 }));
-        assert_eq!(parser.detach_bulk(&buf, pos, &limits, 20_001), None);
-        let detached = parser.detach_bulk(&buf, pos, &limits, 16 << 10).unwrap();
-        assert_eq!((detached.index, detached.len, detached.start), (big, 20_000, cut - 1000));
-
-        buf.truncate(detached.start);
-        buf.extend_from_slice(&input[detached.start + detached.len + 2..]);
-        let parsed = parser.parse(&buf, pos, &mut args, &limits);
-        let end = next - detached.len - 2;
-        assert_eq!(parsed, Ok(Parsed::Request { end, argc: request.len() }));
-        assert!(args[big].is_empty());
-        request[big].clear();
-        assert!(args.iter().map(|arg| arg.of(&buf)).eq(request.iter().map(Vec::as_slice)));
-        args.clear();
-        assert!(matches!(parser.parse(&buf, end, &mut args, &limits), Ok(Parsed::Inline { .. })));
-    }
-}
-
-/// Nothing is detached between bulks or inside a header.
-#[test]
-fn only_an_open_bulk_is_detached() {
-    let limits = Limits::default();
-    for input in
-        [&b"*2\r\n$3\r\nGET\r\n"[..], b"*2\r\n$3\r\nGET\r\n$100", b"*2\r\n", b"*2", b"PING", b"", b"*0\r\n"]
-    {
-        let (mut parser, mut args) = (Parser::new(), Vec::new());
-        assert!(parser.parse(input, 0, &mut args, &limits).is_ok());
-        assert_eq!(parser.detach_bulk(input, 0, &limits, 0), None, "{}", input.escape_ascii());
-    }
-}
-
 /// A request on the wire: multibulk, inline or nothing at all, and what it means.
 fn wire_request() -> impl Strategy<Value = (Vec<u8>, Option<Request>)> {
     let arg = prop_oneof![

@@ -7,8 +7,12 @@
 //!   peek     no count at all
 //! ```
 
+use bytes::Bytes;
+
+use crate::command::Strings;
 use crate::error::CommandError;
 use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
+use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::{Element, Hash, List, Set};
 use skerry_resp::reply::Reply;
@@ -28,15 +32,18 @@ pub struct At {
 pub enum Text<'a> {
     Int(i64),
     Bytes(&'a [u8]),
+    /// A long one.
+    Shared(&'a Bytes),
 }
 
 impl Text<'_> {
     /// As a bulk string.
     #[inline]
-    pub fn reply(self, reply: &mut Reply<'_>) {
+    pub fn reply(self, reply: &mut Reply<'_>, strings: &mut Strings<'_>) {
         match self {
             Text::Int(value) => reply.bulk_integer(value),
             Text::Bytes(bytes) => reply.bulk(bytes),
+            Text::Shared(bytes) => reply_part(bytes, bytes, reply, strings),
         }
     }
 
@@ -45,6 +52,7 @@ impl Text<'_> {
         match self {
             Text::Int(value) => use_bytes(itoa::Buffer::new().format(value).as_bytes()),
             Text::Bytes(bytes) => use_bytes(bytes),
+            Text::Shared(bytes) => use_bytes(bytes),
         }
     }
 
@@ -54,6 +62,19 @@ impl Text<'_> {
 
     pub fn is_empty(self) -> bool {
         self.len() == 0
+    }
+}
+
+/// A part of a long string as a bulk: shared if it is long and its way to the socket allows it, else copied.
+#[cold]
+pub fn reply_part(whole: &Bytes, part: &[u8], reply: &mut Reply<'_>, strings: &mut Strings<'_>) {
+    match strings {
+        Some(strings) if part.len() >= MIN_PLACED_BYTES => {
+            reply.bulk_header(part.len());
+            strings.push((reply.out().len(), whole.slice_ref(part)));
+            reply.raw(b"\r\n");
+        }
+        Some(_) | None => reply.bulk(part),
     }
 }
 
@@ -72,7 +93,7 @@ pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
     match view {
         View::Int(value) => Ok(Text::Int(value)),
         View::Str(bytes) => Ok(Text::Bytes(bytes)),
-        View::Shared(bytes) => Ok(Text::Bytes(bytes)),
+        View::Shared(bytes) => Ok(Text::Shared(bytes)),
         View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => {
             Err(CommandError::WrongType)
         }

@@ -10,20 +10,30 @@
 //! Departure from the `mimalloc` crate: memory aligned to 8 is asked for as such. The crate's aligned call over-allocates
 //! every block above 1 KiB whose size is no power of two, and a 5120-byte block then costs 6144.
 //!
+//! Blocks of 4 MiB and more are maps of their own (`huge`).
+//!
+//! With the feature `system-allocator` the blocks come from the C library instead, so that AddressSanitizer sees them; what is
+//! counted stays the same.
+//!
 //! Cost: 1 to 2 ns a call.
+
+#[cfg_attr(feature = "system-allocator", allow(dead_code))]
+pub mod huge;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::ffi::{c_int, c_long, c_void};
+#[cfg(not(feature = "system-allocator"))]
+use std::ffi::c_void;
+use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
+#[cfg(not(feature = "system-allocator"))]
 use mimalloc::MiMalloc;
+// Linked for its options alone.
+#[cfg(feature = "system-allocator")]
+use mimalloc as _;
 
 unsafe extern "C" {
-    fn mi_malloc(size: usize) -> *mut c_void;
-    fn mi_zalloc(size: usize) -> *mut c_void;
-    fn mi_free(block: *mut c_void);
-    fn mi_usable_size(block: *const c_void) -> usize;
     fn mi_option_get(option: c_int) -> c_long;
     fn mi_option_set(option: c_int, value: c_long);
 }
@@ -197,24 +207,10 @@ pub const fn good_size(size: usize) -> usize {
     }
     let unit = match size {
         _ if size < 2 * MIB => 64 * KIB,
-        _ if size < 8 * MIB => 256 * KIB,
-        _ if size < 32 * MIB => MIB,
-        _ => 4 * MIB,
+        _ if size < huge::HUGE_BYTES => 256 * KIB,
+        _ => return huge::map_bytes(size),
     };
     size.next_multiple_of(unit)
-}
-
-/// The bytes to count for `block`, the same at every time of its life.
-/// # Safety
-/// `block` is allocated, with `layout`.
-#[inline(always)]
-unsafe fn block_bytes(block: *mut u8, layout: Layout) -> i64 {
-    if layout.align() <= 8 {
-        good_size(layout.size()) as i64
-    } else {
-        // SAFETY: the block is allocated and came from mimalloc.
-        (unsafe { mi_usable_size(block.cast()) }) as i64
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -227,19 +223,11 @@ enum Contents {
 /// As of `GlobalAlloc::alloc`.
 #[inline(always)]
 unsafe fn allocate(layout: Layout, contents: Contents) -> *mut u8 {
-    // SAFETY: plain calls of the C library, which accept any size; the layout is not empty, says the caller.
+    // SAFETY: the caller's promise is the one needed; a block that is there has this layout.
     unsafe {
-        let plain = |size| match contents {
-            Contents::Any => mi_malloc(size),
-            Contents::Zero => mi_zalloc(size),
-        };
-        let block: *mut u8 = if layout.align() <= 8 {
-            plain(layout.size()).cast()
-        } else {
-            allocate_aligned(layout, contents, plain)
-        };
+        let block = blocks::allocate(layout, contents);
         if !block.is_null() {
-            count(block_bytes(block, layout), 1);
+            count(blocks::counted_bytes(block, layout), 1);
         }
         if layout.size() >= LARGE_BYTES {
             note_large(layout.size());
@@ -248,33 +236,125 @@ unsafe fn allocate(layout: Layout, contents: Contents) -> *mut u8 {
     }
 }
 
-/// A block whose size is a multiple of the alignment mostly is aligned by itself; only else it is over-allocated.
-/// # Safety
-/// As of `GlobalAlloc::alloc`.
-unsafe fn allocate_aligned(
-    layout: Layout,
-    contents: Contents,
-    plain: impl Fn(usize) -> *mut c_void,
-) -> *mut u8 {
-    if good_size(layout.size()).is_multiple_of(layout.align()) {
-        let block = plain(layout.size());
-        if block.addr().is_multiple_of(layout.align()) {
-            return block.cast();
-        }
-        // SAFETY: just allocated, not given away.
-        unsafe { mi_free(block) };
+/// Where blocks come from: mimalloc.
+#[cfg(not(feature = "system-allocator"))]
+mod blocks {
+    use super::{Contents, GlobalAlloc, Layout, MiMalloc, c_void, good_size, huge};
+
+    unsafe extern "C" {
+        fn mi_malloc(size: usize) -> *mut c_void;
+        fn mi_zalloc(size: usize) -> *mut c_void;
+        fn mi_free(block: *mut c_void);
+        pub(super) fn mi_usable_size(block: *const c_void) -> usize;
     }
-    // SAFETY: the caller's layout, unchanged.
-    unsafe {
-        match contents {
-            Contents::Any => MiMalloc.alloc(layout),
-            Contents::Zero => MiMalloc.alloc_zeroed(layout),
+
+    /// The bytes to count for `block`, the same at every time of its life.
+    /// # Safety
+    /// `block` is allocated, with `layout`.
+    #[inline(always)]
+    pub(super) unsafe fn counted_bytes(block: *mut u8, layout: Layout) -> i64 {
+        if layout.align() <= 8 || huge::serves(layout) {
+            good_size(layout.size()) as i64
+        } else {
+            // SAFETY: the block is allocated and came from mimalloc.
+            (unsafe { mi_usable_size(block.cast()) }) as i64
+        }
+    }
+
+    /// # Safety
+    /// As of `GlobalAlloc::alloc`.
+    #[inline(always)]
+    pub(super) unsafe fn allocate(layout: Layout, contents: Contents) -> *mut u8 {
+        if huge::serves(layout) {
+            return huge::allocate(layout.size());
+        }
+        // SAFETY: plain calls of the C library, which accept any size; the layout is not empty, says the caller.
+        unsafe {
+            let plain = |size| match contents {
+                Contents::Any => mi_malloc(size),
+                Contents::Zero => mi_zalloc(size),
+            };
+            if layout.align() <= 8 {
+                return plain(layout.size()).cast();
+            }
+            allocate_aligned(layout, contents, plain)
+        }
+    }
+
+    /// A block whose size is a multiple of the alignment mostly is aligned by itself; only else it is over-allocated.
+    /// # Safety
+    /// As of `GlobalAlloc::alloc`.
+    unsafe fn allocate_aligned(
+        layout: Layout,
+        contents: Contents,
+        plain: impl Fn(usize) -> *mut c_void,
+    ) -> *mut u8 {
+        if good_size(layout.size()).is_multiple_of(layout.align()) {
+            let block = plain(layout.size());
+            if block.addr().is_multiple_of(layout.align()) {
+                return block.cast();
+            }
+            // SAFETY: just allocated, not given away.
+            unsafe { mi_free(block) };
+        }
+        // SAFETY: the caller's layout, unchanged.
+        unsafe {
+            match contents {
+                Contents::Any => MiMalloc.alloc(layout),
+                Contents::Zero => MiMalloc.alloc_zeroed(layout),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As of `GlobalAlloc::dealloc`.
+    #[inline(always)]
+    pub(super) unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: a block of this layout, from where such layouts come from, that the caller gives up.
+        unsafe {
+            if huge::serves(layout) {
+                huge::free(block, layout.size());
+            } else {
+                mi_free(block.cast());
+            }
         }
     }
 }
 
-// SAFETY: blocks come from mimalloc, at least as large and as aligned as asked (`allocate_aligned` looks), and go back to
-// it; counting neither allocates nor unwinds (the thread's cell is a constant without destructor).
+/// Where blocks come from: the C library.
+#[cfg(feature = "system-allocator")]
+mod blocks {
+    use super::{Contents, GlobalAlloc, Layout, good_size};
+    use std::alloc::System;
+
+    /// # Safety
+    /// None needed; the twin above has some.
+    pub(super) unsafe fn counted_bytes(_: *mut u8, layout: Layout) -> i64 {
+        good_size(layout.size()) as i64
+    }
+
+    /// # Safety
+    /// As of `GlobalAlloc::alloc`.
+    pub(super) unsafe fn allocate(layout: Layout, contents: Contents) -> *mut u8 {
+        // SAFETY: the caller's promise is the one needed.
+        unsafe {
+            match contents {
+                Contents::Any => System.alloc(layout),
+                Contents::Zero => System.alloc_zeroed(layout),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As of `GlobalAlloc::dealloc`.
+    pub(super) unsafe fn free(block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the one needed.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+// SAFETY: blocks come from `blocks`, at least as large and as aligned as asked (`allocate_aligned` looks), and go back
+// there; counting neither allocates nor unwinds (the thread's cell is a constant without destructor).
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -292,24 +372,34 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller gives back a block of ours, with its layout.
         unsafe {
-            count(-block_bytes(block, layout), 0);
-            if layout.size() >= LARGE_BYTES {
+            count(-blocks::counted_bytes(block, layout), 0);
+            if layout.size() >= LARGE_BYTES && !huge::serves(layout) {
                 give_back_large(block, layout.size());
             }
-            mi_free(block.cast());
+            blocks::free(block, layout);
         }
     }
 
     /// Stays in place within a size class, and moves otherwise, also to a smaller one: so a block's class always is the
     /// one that its layout tells.
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if layout.align() <= 8 && good_size(layout.size()) == good_size(new_size) {
+        let has_room = !cfg!(feature = "system-allocator") && layout.align() <= 8;
+        if has_room && good_size(layout.size()) == good_size(new_size) {
             return block;
         }
-        // SAFETY: the caller promises a valid new size for this alignment; the two blocks are distinct and both hold the
+        // SAFETY: the caller promises a valid new size for this alignment.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        if has_room && huge::serves(layout) && huge::serves(new_layout) {
+            // SAFETY: both layouts say that the block is a map of that size.
+            let moved = unsafe { huge::resize(block, layout.size(), new_size) };
+            if !moved.is_null() {
+                count(good_size(new_size) as i64 - good_size(layout.size()) as i64, 1);
+            }
+            return moved;
+        }
+        // SAFETY: the two blocks are distinct and both hold the
         // bytes copied; the old one is given back with its own layout.
         unsafe {
-            let new_layout = Layout::from_size_align_unchecked(new_size, layout.align());
             let new = self.alloc(new_layout);
             if !new.is_null() {
                 new.copy_from_nonoverlapping(block, layout.size().min(new_size));
@@ -320,8 +410,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "system-allocator")))]
 mod tests {
+    use super::blocks::mi_usable_size;
     use super::*;
 
     /// The arithmetic must be the allocator's own, for every class up to the large ones and around their edges.
@@ -337,7 +428,10 @@ mod tests {
                 unsafe {
                     let block = Counting.alloc(layout);
                     assert!(!block.is_null() && block.addr().is_multiple_of(align));
-                    let usable = mi_usable_size(block.cast());
+                    let usable = match huge::serves(layout) {
+                        true => huge::map_bytes(size),
+                        false => mi_usable_size(block.cast()),
+                    };
                     assert!(usable >= size);
                     if align <= 8 {
                         assert_eq!(good_size(size), usable, "size {size}");

@@ -1,8 +1,10 @@
 //! A request's arguments: a borrowed view for random access and a typed cursor for option parsing.
 //!
 //! Nothing is copied: an argument is a range of the buffer it was parsed from (a client's query buffer or a peer's message).
+//! A long request stands in a shared buffer (`source`), and a long argument becomes a value without being copied (`shared`).
 //! Knows no command and no key.
 
+use bytes::Bytes;
 use skerry_resp::number;
 use skerry_resp::request::ArgRange;
 
@@ -16,11 +18,41 @@ pub struct Args<'a> {
     /// Hash of the argument at `hashed_at` if the dispatcher has computed it already (0 = none: the name is no key).
     hashed_at: u32,
     hash: u64,
+    /// The buffer itself, if it is a long one that may be shared.
+    source: Option<&'a Bytes>,
+}
+
+/// Shorter arguments are copied.
+pub const MIN_SHARED_BYTES: usize = 16 * 1024;
+
+/// Whether a part of a buffer is so much of it that it may keep the rest in memory.
+const fn may_keep(part_len: usize, len: usize) -> bool {
+    part_len > MIN_SHARED_BYTES && part_len >= len - len / 4
 }
 
 impl<'a> Args<'a> {
     pub fn new(text: &'a [u8], ranges: &'a [ArgRange]) -> Self {
-        Self { text, ranges, hashed_at: 0, hash: 0 }
+        Self { text, ranges, hashed_at: 0, hash: 0, source: None }
+    }
+
+    /// Arguments in a buffer that may be shared.
+    pub fn in_shared(source: &'a Bytes, ranges: &'a [ArgRange]) -> Self {
+        Self { text: source, ranges, hashed_at: 0, hash: 0, source: Some(source) }
+    }
+
+    /// Argument `index` without a copy, if it is a long one and nearly all of a buffer that may be shared.
+    #[inline]
+    pub fn shared(&self, index: usize) -> Option<Bytes> {
+        let range = self.ranges[index];
+        let source = self.source?;
+        may_keep(range.len(), source.len()).then(|| source.slice(range.start as usize..range.end as usize))
+    }
+
+    /// The buffer that all of them stand in, if it may be shared and holds little else.
+    #[inline]
+    pub fn shared_source(&self) -> Option<&'a Bytes> {
+        let source = self.source?;
+        may_keep(self.ranges.iter().map(ArgRange::len).sum(), source.len()).then_some(source)
     }
 
     /// The same arguments with the hash of argument `index` known.

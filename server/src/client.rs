@@ -15,7 +15,9 @@ use hashbrown::HashSet;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
+use crate::args::MIN_SHARED_BYTES;
 use crate::command::{Command, CommandId, Handler};
+use crate::output::{Placed, PlacedStrings};
 use crate::shard::{DbIndex, ShardId};
 
 /// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
@@ -125,6 +127,8 @@ pub struct Client {
     pub proto: Proto,
     pub is_authenticated: bool,
     pub reply_mode: ReplyMode,
+    /// The request that has just run has seen to that itself (EXEC).
+    pub is_reply_settled: bool,
     pub closing: Closing,
     pub is_no_evict: bool,
     pub is_no_touch: bool,
@@ -152,12 +156,18 @@ pub struct Client {
     pub query: Vec<u8>,
     /// Bytes at the start of `query` that have run.
     pub query_at: usize,
+    /// At least so many bytes are missing of the request at the end of `query`; 0 if that is not known.
+    pub missing_input: usize,
     /// Replies ready for the socket.
     pub out: Vec<u8>,
+    /// Long strings that belong into `out`.
+    pub placed: PlacedStrings,
     /// Bytes at the start of `out` that are written.
     pub out_at: usize,
     /// Replies that wait for an earlier one.
     pub held: Vec<u8>,
+    /// Long strings that belong into `held`.
+    pub held_placed: Vec<Placed>,
     pub pending: VecDeque<Slot>,
     /// Running average of the bytes of answers from other shards.
     answer_bytes: usize,
@@ -180,6 +190,8 @@ pub struct Client {
     pub lent: HashSet<u64>,
     /// What the next request waits for: nothing more is run until that changes.
     pub parked: Parked,
+    /// Which publication of a vector set the search in the line began to read.
+    pub publication: u64,
     /// In the node's list of clients to run again.
     pub is_queued: bool,
     /// In the worker's list of clients with output.
@@ -197,6 +209,7 @@ impl Client {
             proto: Proto::Resp2,
             is_authenticated: true,
             reply_mode: ReplyMode::On,
+            is_reply_settled: false,
             closing: Closing::No,
             is_no_evict: false,
             is_no_touch: false,
@@ -219,9 +232,12 @@ impl Client {
             parser: Parser::default(),
             query: Vec::new(),
             query_at: 0,
+            missing_input: 0,
             out: Vec::new(),
+            placed: PlacedStrings::default(),
             out_at: 0,
             held: Vec::new(),
+            held_placed: Vec::new(),
             pending: VecDeque::new(),
             answer_bytes: MAX_ANSWERS_UNDER_WAY / FIRST_PENDING,
             front: 0,
@@ -235,6 +251,7 @@ impl Client {
             lend_command: None,
             lent: HashSet::new(),
             parked: Parked::No,
+            publication: 0,
             is_queued: false,
             is_dirty: false,
             soft_limit_since_ms: 0,
@@ -256,9 +273,42 @@ impl Client {
         self.query.len() + self.multi.as_ref().map_or(0, |multi| multi.bytes)
     }
 
+    /// Makes room at the end of `query` for the rest of a long request, `read_bytes` at least of which are missing; for how much of it,
+    /// 0 if there is none such. Room follows what has come, not what was announced.
+    pub fn make_room(&mut self, read_bytes: usize, max_bytes: usize) -> usize {
+        if self.missing_input < MIN_SHARED_BYTES || self.is_waiting() || self.is_queued {
+            return 0;
+        }
+        let room = self.missing_input.min(max_bytes);
+        if self.query.capacity() - self.query.len() < room {
+            let grow = self.missing_input.min(self.query.len().max(read_bytes));
+            self.query.reserve_exact(grow);
+        }
+        room.min(self.query.capacity() - self.query.len())
+    }
+
     /// Bytes of output not yet written.
     pub fn unsent(&self) -> usize {
-        self.out.len() - self.out_at + self.held.len()
+        let placed: usize = self.held_placed.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.out.len() - self.out_at + self.held.len() + self.placed.unwritten() + placed
+    }
+
+    /// Takes back what was written since `out` had `out_len` bytes and `held` had `held_len`.
+    #[cold]
+    pub fn cut_output(&mut self, out_len: usize, held_len: usize) {
+        self.out.truncate(out_len);
+        self.placed.truncate(out_len);
+        self.held.truncate(held_len);
+        self.held_placed.retain(|(at, _)| *at <= held_len);
+    }
+
+    /// Drops the reply of the last request, which is answered but waits for earlier ones.
+    #[cold]
+    pub fn drop_last_held(&mut self) {
+        if let Some(Slot::Ready { start, len }) = self.pending.back_mut() {
+            let (start, end) = (*start, *start + std::mem::take(len));
+            self.held_placed.retain(|(at, _)| *at <= start || *at > end);
+        }
     }
 
     /// Whether something it has asked still runs, waits its turn or is unwritten. What waits for the end of a pause is not owed:
@@ -273,8 +323,9 @@ impl Client {
         self.front.wrapping_add(self.pending.len() as u32)
     }
 
-    /// Answers the slot `sequence` with `reply`; replies that became sendable move to `out`.
-    pub fn answer(&mut self, sequence: u32, reply: &[u8]) {
+    /// Answers the slot `sequence` with `reply`, and the long strings that belong into it; replies that became sendable move to
+    /// `out`.
+    pub fn answer(&mut self, sequence: u32, reply: &[u8], strings: impl Iterator<Item = Placed>) {
         let index = sequence.wrapping_sub(self.front) as usize;
         let Some(slot) = self.pending.get_mut(index) else { return };
         let is_muted = match *slot {
@@ -294,14 +345,21 @@ impl Client {
             Slot::Ready { .. } => panic!("a slot is answered twice"),
         };
         self.answer_bytes = (self.answer_bytes * 7 + reply.len()) / 8;
-        let reply = if is_muted { &[][..] } else { reply };
+        let (reply, strings) = match is_muted {
+            true => (&[][..], None),
+            false => (reply, Some(strings)),
+        };
+        let strings = strings.into_iter().flatten();
         if index == 0 {
+            let start = self.out.len();
+            strings.for_each(|(at, bytes)| self.placed.push(start + at, bytes));
             self.out.extend_from_slice(reply);
             self.pending.pop_front();
             self.front = self.front.wrapping_add(1);
             self.release_ready();
         } else {
             let start = self.held.len();
+            self.held_placed.extend(strings.map(|(at, bytes)| (start + at, bytes)));
             self.held.extend_from_slice(reply);
             *slot = Slot::Ready { start, len: reply.len() };
         }
@@ -317,6 +375,13 @@ impl Client {
     fn release_ready(&mut self) {
         while let Some(Slot::Ready { start, len }) = self.pending.front() {
             let (start, len) = (*start, *len);
+            if !self.held_placed.is_empty() {
+                let is_in = |placed: &mut Placed| placed.0 > start && placed.0 <= start + len;
+                let out_len = self.out.len();
+                for (at, bytes) in self.held_placed.extract_if(.., is_in) {
+                    self.placed.push(out_len + at - start, bytes);
+                }
+            }
             self.out.extend_from_slice(&self.held[start..start + len]);
             self.pending.pop_front();
             self.front = self.front.wrapping_add(1);
@@ -449,6 +514,11 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    fn none() -> impl Iterator<Item = Placed> {
+        std::iter::empty()
+    }
 
     #[test]
     fn replies_leave_in_request_order() {
@@ -456,11 +526,14 @@ mod tests {
         for _ in 0..3 {
             client.pending.push_back(Slot::Waiting { is_write: false, is_muted: false });
         }
-        client.answer(2, b"c");
-        client.answer(1, b"b");
+        client.answer(2, b"c", none());
+        client.answer(1, b"$2\r\n\r\n", [(4, Bytes::from_static(b"xy"))].into_iter());
         assert!(client.out.is_empty());
-        client.answer(0, b"a");
-        assert_eq!(client.out, b"abc");
+        assert_eq!(client.unsent(), 9);
+        client.answer(0, b"a", none());
+        assert_eq!(client.out, b"a$2\r\n\r\nc");
+        assert_eq!(client.placed.next_piece(&client.out, 5), b"xy");
+        assert!(client.held_placed.is_empty());
         assert!(client.pending.is_empty() && client.held.is_empty());
         assert_eq!(client.next_sequence(), 3);
     }

@@ -26,6 +26,7 @@ use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
+use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::Limits as TypeLimits;
@@ -312,6 +313,9 @@ pub struct Caller {
 /// Keys whose memory is fetched together.
 const WAVE: usize = 32;
 
+/// Where a handler puts long strings of its reply, if they need not be copied: (place in the buffer it writes to, string).
+pub type Strings<'a> = Option<&'a mut Vec<Placed>>;
+
 /// What a `Shard`, `Split`, `Cursor`, `Whole` or `Any` handler is given.
 pub struct Ctx<'a> {
     pub shard: &'a mut Shard,
@@ -325,6 +329,8 @@ pub struct Ctx<'a> {
     /// Unix time, one value per command.
     pub now_ms: i64,
     pub reply: Reply<'a>,
+    /// Takes the long strings that belong into the reply; without it they are copied.
+    pub placed: Strings<'a>,
     /// Set by a handler whose work is to be cut into slices; its reply so far is dropped and `Job` writes it instead.
     pub job: Option<Box<dyn Job>>,
     /// The worker's vector work: what is left of the turn's budget, and what this request had begun.

@@ -25,6 +25,7 @@ pub mod listener;
 pub mod log;
 pub mod mesh;
 pub mod message;
+pub mod output;
 pub mod process;
 pub mod projection;
 pub mod rdb;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,6 +80,15 @@ impl Listeners {
         self.register(registry, first);
     }
 
+    /// The TCP sockets once more.
+    pub fn share_tcp(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let tcp = self.listeners.iter().filter_map(|listener| match listener {
+            Listener::Tcp(listener) => Some(listener.as_fd().try_clone_to_owned()),
+            Listener::Unix(_) => None,
+        });
+        tcp.collect()
+    }
+
     pub fn register(&mut self, registry: &Registry, first: usize) {
         for (at, listener) in self.listeners.iter_mut().enumerate() {
             let token = Token(first + at);
@@ -121,6 +131,8 @@ impl Listeners {
                     arrivals.push(arrival);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return (arrivals, Left::Nothing),
+                // Shut down, for another one is bound: that comes with the next tick.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => return (arrivals, Left::Nothing),
                 // The connection was reset before it was accepted, or the call was interrupted: the next one, please.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
@@ -143,10 +155,26 @@ impl Drop for Listeners {
     }
 }
 
+/// Sockets for other addresses. The port may be the same, so the old sockets stop listening first; if the new ones cannot be bound,
+/// they listen again. Connections that nobody has accepted yet are lost, as in Redis.
+pub fn rebind(old: &[OwnedFd], config: &Config) -> Result<Vec<TcpListener>, String> {
+    for socket in old {
+        // A socket that does not listen any more is as good.
+        let _ = SockRef::from(socket).shutdown(std::net::Shutdown::Both);
+    }
+    bind_port(config).inspect_err(|_| {
+        for socket in old {
+            if let Err(error) = SockRef::from(socket).listen(config.tcp_backlog as i32) {
+                crate::log::warning(&format!("A socket cannot listen again: {error}"));
+            }
+        }
+    })
+}
+
 /// TCP sockets for every configured address; none if the port is 0. An address written with a leading `-` may be missing.
 pub fn bind_port(config: &Config) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
-    if config.port == 0 {
+    if config.port == 0 || config.bind.0.is_empty() {
         return Ok(listeners);
     }
     for address in &config.bind.0 {

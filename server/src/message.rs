@@ -4,6 +4,7 @@
 //!   Batch.bytes    | kind | fixed fields | payload | kind | ...        (little endian)
 //!   Batch.entries  lent values, in the order in which the messages name them (a pointer each)
 //!   Batch.shards   whole shards on loan
+//!   Batch.bulks    buffers of long requests, and long strings of replies: shared, not copied
 //!   Batch.plans    what the sender has planned for the requests that say so, in their order
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! sender and are used again: no allocation per request. Messages are made and read by this process only, so a malformed one is a
 //! bug (panic), not an input error.
 
+use bytes::Bytes;
 use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
@@ -26,6 +28,7 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     pub entries: Vec<Entry>,
     pub shards: Vec<Box<Shard>>,
+    pub bulks: Vec<Bytes>,
     pub plans: Vec<Plans>,
     /// Messages in `bytes`.
     pub n_messages: u32,
@@ -43,7 +46,8 @@ impl Batch {
         if self.bytes.capacity() > KEPT_BATCH {
             self.bytes = Vec::new();
         }
-        debug_assert!(self.entries.is_empty() && self.shards.is_empty() && self.plans.is_empty());
+        debug_assert!(self.entries.is_empty() && self.shards.is_empty());
+        debug_assert!(self.bulks.is_empty() && self.plans.is_empty());
     }
 }
 
@@ -107,10 +111,17 @@ pub enum Message<'a> {
         ranges: &'a [u8],
         text: &'a [u8],
     },
+    /// A request whose text is the batch's next bulk.
+    SharedRequest {
+        head: RequestHead,
+        ranges: &'a [u8],
+    },
+    /// `places` are those of the batch's next bulks in the reply, none for most.
     Reply {
         client: ClientId,
         sequence: u32,
         reply: &'a [u8],
+        places: Places<'a>,
     },
     Part {
         gather: u32,
@@ -163,6 +174,21 @@ mod kind {
     pub(super) const RETURN: u8 = 7;
     pub(super) const UNWATCH: u8 = 8;
     pub(super) const HALF: u8 = 9;
+    pub(super) const SHARED_REQUEST: u8 = 10;
+    pub(super) const SHARED_REPLY: u8 = 11;
+}
+
+/// Offsets in a reply: a bulk's bytes belong behind as many bytes of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a>(&'a [u8]);
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+    fn next(&mut self) -> Option<usize> {
+        let (place, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*place) as usize)
+    }
 }
 
 /// Length-prefixed keys.
@@ -223,29 +249,9 @@ impl Batch {
     /// (the half of a command): one copy instead of one for each.
     #[inline]
     pub fn push_request(&mut self, head: &RequestHead, args: Args<'_>) {
-        let (is_gather, sequence) = match head.reply_to {
-            ReplyTo::Slot { sequence, .. } => (0u8, sequence),
-            ReplyTo::Gather { id } => (2, id),
-            ReplyTo::Lend { .. } => (4, 0),
-        };
-        let hash = match head.reply_to {
-            // Such a request has several keys and carries no hash: the place is free.
-            ReplyTo::Lend { id } => id.0,
-            ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
-        };
         let (span, is_dense) = span_of(args);
         let text_len = if is_dense { span.len() } else { args.ranges().iter().map(len_of).sum() };
-        let mut fixed = [0u8; REQUEST_HEAD];
-        fixed[0] = kind::REQUEST;
-        fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3;
-        fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
-        fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
-        fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());
-        fixed[8..16].copy_from_slice(&hash.to_le_bytes());
-        fixed[16..24].copy_from_slice(&head.client.0.to_le_bytes());
-        fixed[24..28].copy_from_slice(&sequence.to_le_bytes());
-        fixed[28..32].copy_from_slice(&(args.len() as u32).to_le_bytes());
-        fixed[32..36].copy_from_slice(&(text_len as u32).to_le_bytes());
+        let fixed = request_head(kind::REQUEST, head, args.len(), text_len);
         let out = &mut self.bytes;
         out.reserve(REQUEST_HEAD + args.len() * RANGE + text_len);
         out.extend_from_slice(&fixed);
@@ -264,6 +270,18 @@ impl Batch {
         } else {
             args.iter().for_each(|arg| out.extend_from_slice(arg));
         }
+        self.n_messages += 1;
+    }
+
+    /// Appends a request that stands in a shared buffer.
+    pub fn push_shared_request(&mut self, head: &RequestHead, source: Bytes, ranges: &[ArgRange]) {
+        let fixed = request_head(kind::SHARED_REQUEST, head, ranges.len(), 0);
+        self.bytes.extend_from_slice(&fixed);
+        for range in ranges {
+            self.bytes.extend_from_slice(&range.start.to_le_bytes());
+            self.bytes.extend_from_slice(&range.end.to_le_bytes());
+        }
+        self.bulks.push(source);
         self.n_messages += 1;
     }
 
@@ -299,10 +317,25 @@ impl Batch {
         self.bytes[mark - 4..mark].copy_from_slice(&len.to_le_bytes());
     }
 
+    /// Ends a reply to a client's slot in which strings are left out: (place, bytes), the places counted from the reply's start.
+    pub fn end_shared_reply(&mut self, mark: usize, bulks: impl Iterator<Item = (usize, Bytes)>) {
+        self.end_reply(mark);
+        self.bytes[mark - REPLY_HEAD] = kind::SHARED_REPLY;
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        let n_before = self.bulks.len();
+        for (place, bytes) in bulks {
+            self.bytes.extend_from_slice(&(place as u32).to_le_bytes());
+            self.bulks.push(bytes);
+        }
+        let n = (self.bulks.len() - n_before) as u32;
+        self.bytes[at..at + 4].copy_from_slice(&n.to_le_bytes());
+    }
+
     /// Takes a begun reply back: it will come later.
     pub fn cancel_reply(&mut self, mark: usize, to: ReplyTo) {
         let head = match to {
-            ReplyTo::Slot { .. } => 1 + 8 + 4 + 4,
+            ReplyTo::Slot { .. } => REPLY_HEAD,
             ReplyTo::Gather { .. } => 1 + 4 + 4,
             ReplyTo::Lend { .. } => 1 + 8 + 4,
         };
@@ -391,6 +424,32 @@ const REQUEST_HEAD: usize = 36;
 const REPLY_HEAD: usize = 17;
 /// A range of the text: two `u32`.
 const RANGE: usize = 8;
+
+#[inline(always)]
+fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [u8; REQUEST_HEAD] {
+    let (is_gather, sequence) = match head.reply_to {
+        ReplyTo::Slot { sequence, .. } => (0u8, sequence),
+        ReplyTo::Gather { id } => (2, id),
+        ReplyTo::Lend { .. } => (4, 0),
+    };
+    let hash = match head.reply_to {
+        // Such a request has several keys and carries no hash: the place is free.
+        ReplyTo::Lend { id } => id.0,
+        ReplyTo::Slot { .. } | ReplyTo::Gather { .. } => head.hash,
+    };
+    let mut fixed = [0u8; REQUEST_HEAD];
+    fixed[0] = kind;
+    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3;
+    fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
+    fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
+    fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());
+    fixed[8..16].copy_from_slice(&hash.to_le_bytes());
+    fixed[16..24].copy_from_slice(&head.client.0.to_le_bytes());
+    fixed[24..28].copy_from_slice(&sequence.to_le_bytes());
+    fixed[28..32].copy_from_slice(&(argc as u32).to_le_bytes());
+    fixed[32..36].copy_from_slice(&(text_len as u32).to_le_bytes());
+    fixed
+}
 
 fn len_of(range: &ArgRange) -> usize {
     (range.end - range.start) as usize
@@ -516,7 +575,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         Some(match self.u8() {
-            kind::REQUEST => {
+            kind @ (kind::REQUEST | kind::SHARED_REQUEST) => {
                 let f: [u8; REQUEST_HEAD - 1] = self.array();
                 let word = |at: usize| u32::from_le_bytes([f[at], f[at + 1], f[at + 2], f[at + 3]]);
                 let short = |at: usize| u16::from_le_bytes([f[at], f[at + 1]]);
@@ -532,13 +591,24 @@ impl<'a> Reader<'a> {
                 let has_plans = f[0] & 8 != 0;
                 let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, has_plans };
                 let ranges = self.take(argc as usize * RANGE);
-                Message::Request { head, ranges, text: self.take(word(31) as usize) }
+                match kind {
+                    kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },
+                    _ => Message::SharedRequest { head, ranges },
+                }
             }
             kind::REPLY => {
                 let client = ClientId(self.u64());
                 let sequence = self.u32();
                 let len = self.u32() as usize;
-                Message::Reply { client, sequence, reply: self.take(len) }
+                Message::Reply { client, sequence, reply: self.take(len), places: Places(&[]) }
+            }
+            kind::SHARED_REPLY => {
+                let client = ClientId(self.u64());
+                let sequence = self.u32();
+                let len = self.u32() as usize;
+                let reply = self.take(len);
+                let n = self.u32() as usize;
+                Message::Reply { client, sequence, reply, places: Places(self.take(n * 4)) }
             }
             kind::PART => {
                 let gather = self.u32();

@@ -54,6 +54,25 @@ pub fn raise_open_files(wanted: u64) -> u64 {
     limit.rlim_cur
 }
 
+/// Open files that are no clients: listeners, log, signals, and as much again for what is to come.
+const RESERVED_FILES: u32 = 32;
+/// A worker's epoll instance and its waker.
+const FILES_PER_WORKER: u64 = 2;
+
+/// Files of the server itself.
+pub const fn own_files(n_threads: usize) -> u64 {
+    RESERVED_FILES as u64 + FILES_PER_WORKER * n_threads as u64
+}
+
+/// Raises the limit of open files for `wanted` clients; else for how many it is enough.
+pub fn make_room_for_clients(wanted: u32, n_threads: usize) -> Result<(), u64> {
+    let needed = u64::from(wanted) + own_files(n_threads);
+    match raise_open_files(needed) {
+        limit if limit >= needed => Ok(()),
+        limit => Err(limit.saturating_sub(own_files(n_threads))),
+    }
+}
+
 /// Resident bytes of the process; 0 where /proc is missing.
 pub fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;

@@ -2,6 +2,7 @@
 //!
 //! The data plane reads only atomics here: a worker keeps its own `Arc<Config>` and looks at `config_generation` once a turn.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -110,6 +111,8 @@ pub struct Server {
     pub pause_writes_only: AtomicBool,
     /// TCP sockets to listen on instead of the present ones, for the worker that listens (CONFIG SET port).
     pub new_listeners: Mutex<Option<Vec<TcpListener>>>,
+    /// The present ones once more, for whoever has to close their port before another is opened.
+    pub listening: Mutex<Vec<OwnedFd>>,
     /// The active expire cycle is on (DEBUG SET-ACTIVE-EXPIRE).
     pub is_expiring_actively: AtomicBool,
     /// The greatest used memory seen.
@@ -145,6 +148,7 @@ impl Server {
             pause_until_ms: AtomicI64::new(0),
             pause_writes_only: AtomicBool::new(false),
             new_listeners: Mutex::default(),
+            listening: Mutex::default(),
             is_expiring_actively: AtomicBool::new(true),
             peak_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),

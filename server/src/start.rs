@@ -3,9 +3,9 @@
 use std::fs;
 use std::hash::BuildHasher;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use mio::{Poll, Waker};
@@ -24,11 +24,6 @@ use crate::worker::{WAKER, Worker, WorkerParts, unix_ms};
 
 /// More workers than this are refused: a shard mask is 64 bits wide.
 pub const MAX_THREADS: usize = 64;
-
-/// Open files that are no clients: listeners, log, signals, and as much again for what is to come.
-const RESERVED_FILES: u32 = 32;
-/// A worker's epoll instance and its waker.
-const FILES_PER_WORKER: u64 = 2;
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
 pub fn run(startup: Startup) -> Result<(), String> {
@@ -66,6 +61,8 @@ pub fn run(startup: Startup) -> Result<(), String> {
     }
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
+    let listening =
+        listeners.share_tcp().map_err(|error| format!("Can't share the listening sockets: {error}"))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
     // The system's randomness: who knows the seed can write keys that collide.
     let seed = std::collections::hash_map::RandomState::new().hash_one((pid, unix_ms()));
@@ -73,6 +70,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let unixsocket = String::from_utf8_lossy(&config.unixsocket).into_owned();
     let config_file = config_file.map(|path| path.display().to_string());
     let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
+    *server.listening.lock().unwrap_or_else(PoisonError::into_inner) = listening;
     let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
@@ -139,7 +137,7 @@ fn disable_huge_pages() {
 
 /// As many of the wanted clients as the system has open files for; raises the limit if it can.
 fn clients_within_open_files(wanted: u32, n_threads: usize) -> Result<u32, String> {
-    let own = u64::from(RESERVED_FILES) + FILES_PER_WORKER * n_threads as u64;
+    let own = crate::process::own_files(n_threads);
     let needed = u64::from(wanted) + own;
     let limit = crate::process::raise_open_files(needed);
     if limit >= needed {

@@ -10,9 +10,13 @@
 //! owner, which publishes again. Each publication has a number, and a name counts only while the handle has the number
 //! it was published with: a set that was renamed is not found by its old name. The directory holds weak references: it
 //! keeps no deleted set in memory.
+//!
+//! A transaction that writes sets withdraws them first and publishes nothing until its end (`withhold`); so searches that begin
+//! meanwhile wait at the owner. One that was under way looks at the publication once more when it is done: if that has changed, its
+//! reply is dropped and the owner is asked. (A seqlock: readers never wait, and a writer waits for no reader.)
 
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 use dashmap::DashMap;
@@ -37,6 +41,21 @@ pub struct VectorHandle {
     publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
     deadline_ms: AtomicI64,
+}
+
+impl VectorHandle {
+    /// The publication that stands, if one does.
+    pub fn publication(&self) -> Option<u64> {
+        let publication = self.publication.load(Ordering::Acquire);
+        (publication != WITHDRAWN).then_some(publication)
+    }
+
+    /// Whether all that was read since `publication` was asked for belongs together: no transaction has written it meanwhile.
+    pub fn still_stands(&self, publication: u64) -> bool {
+        // What was read came before this look.
+        fence(Ordering::Acquire);
+        self.publication.load(Ordering::Relaxed) == publication
+    }
 }
 
 /// The value behind a key: the owner's.
@@ -143,7 +162,7 @@ impl Directory {
 
     /// Makes a set known to every worker; the owner's call.
     pub fn publish(&self, db: DbIndex, key: &[u8], handle: &Arc<VectorHandle>, expire_at_ms: Option<i64>) {
-        if handle.publication.load(Ordering::Relaxed) != WITHDRAWN {
+        if handle.publication.load(Ordering::Relaxed) != WITHDRAWN || IS_WITHHELD.get() {
             return;
         }
         if self.sets.len() >= SWEEP_ABOVE.max(2 * self.n_swept.load(Ordering::Relaxed)) {
@@ -227,7 +246,33 @@ pub fn domain() -> &'static Arc<Domain> {
 }
 
 thread_local! {
+    static IS_WITHHELD: Cell<bool> = const { Cell::new(false) };
     static READER: RefCell<Option<(Participant, SearchScratch)>> = const { RefCell::new(None) };
+}
+
+/// Runs a transaction: what it makes or changes is published by nobody until it is over. The sets it writes that are published
+/// already are the caller's to withdraw, at the beginning of `run`.
+pub fn withhold<R>(run: impl FnOnce() -> R) -> R {
+    struct Restore;
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_WITHHELD.set(false);
+        }
+    }
+    IS_WITHHELD.set(true);
+    let _restore = Restore;
+    run()
+}
+
+/// Withdraws the set of `key`, if it is one, before a transaction writes it.
+pub fn withdraw_for_transaction(shard: &Shard, key: Key<'_>) {
+    for keyspace in shard.keyspaces() {
+        if let Some(View::Vector(vector)) = keyspace.peek(&key).map(|entry| entry.view()) {
+            vector.withdraw();
+            // Its writes come after that.
+            fence(Ordering::Release);
+        }
+    }
 }
 
 /// Runs with this thread pinned to the present epoch, and with its search buffers.

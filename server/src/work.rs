@@ -160,6 +160,11 @@ impl Work {
 
     // ---- The dispatcher's side.
 
+    /// Whether the client's request has begun something.
+    pub fn has_begun(&self, client: ClientId) -> bool {
+        !self.kept.is_empty() && self.kept.contains_key(&client)
+    }
+
     /// Hands the client's request what it had begun.
     pub fn resume(&mut self, client: ClientId) {
         self.begun = if self.kept.is_empty() { None } else { self.kept.remove(&client) };

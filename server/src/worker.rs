@@ -20,7 +20,7 @@ use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::alloc::Purging;
+use crate::alloc::{Purging, huge};
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
 use crate::dispatch::Node;
 use crate::listener::{Left, Listeners};
@@ -35,6 +35,13 @@ const LOOK_EVERY_BYTES: usize = 16 << 10;
 const READ_COST_BYTES: usize = 2 << 10;
 /// One read per ready client and turn.
 const READ_BUFFER: usize = 64 << 10;
+/// One read into the buffer of a client that sends a long request.
+const LONG_READ: usize = 256 << 10;
+/// What one client is written per turn, and in one call.
+const WRITE_BYTES: usize = 512 << 10;
+const WRITE_CHUNK: usize = 256 << 10;
+/// When so much is written in a turn, the other clients with output wait for the next.
+const TURN_WRITE_BYTES: usize = 2 << 20;
 /// A parked client with more unread input than this is not read further.
 const MAX_WAITING_INPUT: usize = 1 << 20;
 /// Elements freed or expired per slice.
@@ -146,6 +153,7 @@ impl Worker {
 
     /// Turns until the server stops.
     pub fn run(mut self) {
+        huge::defer_frees();
         let mut events = Events::with_capacity(1024);
         if let Some(listeners) = &mut self.listeners {
             listeners.register(self.poll.registry(), FIRST_LISTENER);
@@ -170,7 +178,9 @@ impl Worker {
         let has_unsent = self.node.outboxes.iter().any(|outbox| !outbox.is_empty());
         let has_work = has_unsent
             || !self.unread.is_empty()
+            || !self.node.dirty.is_empty()
             || self.node.has_work()
+            || huge::has_garbage()
             || self.has_expired_more
             || self.left == Left::More;
         let mut timeout = Duration::ZERO;
@@ -300,7 +310,12 @@ impl Worker {
         let limit = self.node.config.client_query_buffer_limit as usize;
         let stats = &self.server.workers[usize::from(self.node.id.0)];
         WorkerStats::add(&stats.reads, 1);
-        let n = match connection.stream.read(&mut self.buffer) {
+        let room = client.make_room(self.buffer.len(), LONG_READ);
+        let read = match room {
+            0 => connection.stream.read(&mut self.buffer),
+            _ => read_to_end(&connection.stream, &mut client.query, room),
+        };
+        let n = match read {
             Ok(0) => {
                 connection.has_unread = false;
                 if !self.ended.contains(&id) {
@@ -322,10 +337,14 @@ impl Worker {
                 return 0;
             }
         };
-        connection.has_unread = n == self.buffer.len() || connection.is_read_closed;
+        let asked = if room > 0 { room } else { self.buffer.len() };
+        connection.has_unread = n == asked || connection.is_read_closed;
         let has_unread = connection.has_unread;
         WorkerStats::add(&stats.bytes_in, n as u64);
-        let n_waiting = self.node.feed(id, &self.buffer[..n]);
+        let n_waiting = match room {
+            0 => self.node.feed(id, &self.buffer[..n]),
+            _ => self.node.fed(id, n),
+        };
         if n_waiting > limit
             && let Some(client) = self.node.clients.get_mut(id)
         {
@@ -397,7 +416,13 @@ impl Worker {
             }
         }
         let mut dirty = std::mem::take(&mut self.node.dirty);
+        let mut n_written = 0;
         for id in dirty.drain(..) {
+            if n_written >= TURN_WRITE_BYTES {
+                // The next turn begins at once.
+                self.node.dirty.push(id);
+                continue;
+            }
             if self.may_be_late(id) {
                 if self.late.is_empty() {
                     self.late_since = Instant::now();
@@ -405,7 +430,7 @@ impl Worker {
                 self.late.push(id);
                 continue;
             }
-            self.write_one(id);
+            n_written += self.write_one(id);
         }
         if self.node.dirty.is_empty() {
             self.node.dirty = dirty;
@@ -426,29 +451,41 @@ impl Worker {
         waits
     }
 
-    fn write_one(&mut self, id: ClientId) {
-        let Some(client) = self.node.clients.get_mut(id) else { return };
+    /// Writes what a client is owed, or a part of it; how many bytes.
+    fn write_one(&mut self, id: ClientId) -> usize {
+        let Some(client) = self.node.clients.get_mut(id) else { return 0 };
         client.is_dirty = false;
-        let Some(Some(connection)) = self.connections.get_mut(id.slot()) else { return };
+        let Some(Some(connection)) = self.connections.get_mut(id.slot()) else { return 0 };
         if client.closing == Closing::Now {
             self.close(id);
-            return;
+            return 0;
         }
         let mut is_dead = false;
+        let mut left = WRITE_BYTES;
         if !connection.is_blocked {
             while client.out_at < client.out.len() {
-                match connection.stream.write(&client.out[client.out_at..]) {
+                if left == 0 {
+                    // The others' turn; the rest goes on at once, or the socket tells when it has room.
+                    client.is_dirty = true;
+                    self.node.dirty.push(id);
+                    break;
+                }
+                let piece = client.placed.next_piece(&client.out, client.out_at);
+                let piece = &piece[..piece.len().min(WRITE_CHUNK).min(left)];
+                match connection.stream.write(piece) {
                     Ok(0) => {
                         is_dead = true;
                         break;
                     }
                     Ok(n) => {
-                        client.out_at += n;
+                        left -= n;
+                        let is_short = n < piece.len();
+                        client.placed.wrote(&mut client.out_at, n);
                         client.bytes_out += n as u64;
                         let stats = &self.server.workers[usize::from(self.node.id.0)];
                         WorkerStats::add(&stats.bytes_out, n as u64);
                         WorkerStats::add(&stats.writes, 1);
-                        if client.out_at < client.out.len() && n < WRITE_CHUNK {
+                        if is_short {
                             // The socket took a part: it is full now.
                             connection.is_blocked = true;
                             break;
@@ -477,7 +514,10 @@ impl Worker {
             if client.closing == Closing::AfterReplies && client.pending.is_empty() {
                 is_dead = true;
             }
-        } else if client.out_at > KEPT_BUFFER && client.out_at > client.out.len() / 2 {
+        } else if client.out_at > KEPT_BUFFER
+            && client.out_at / WRITTEN_PARTS > client.out.len() - client.out_at
+        {
+            client.placed.shift(client.out_at);
             client.out.drain(..client.out_at);
             client.out_at = 0;
         }
@@ -491,6 +531,7 @@ impl Worker {
         if is_dead || over {
             self.close(id);
         }
+        WRITE_BYTES - left
     }
 
     /// Closes the clients whose input has ended, unless what they asked before is still on its way to them.
@@ -600,12 +641,13 @@ impl Worker {
 
     /// Long commands, freeing and expiry: a bounded part of each turn.
     fn background(&mut self) {
-        if !self.node.has_work() && !self.has_expired_more {
+        if !self.node.has_work() && !self.has_expired_more && !huge::has_garbage() {
             return;
         }
         let started = Instant::now();
         while started.elapsed().as_nanos() as u64 <= BACKGROUND_NS {
-            let mut is_busy = false;
+            let mut is_busy = huge::has_garbage();
+            huge::free_slice();
             if let Some(id) = self.node.run_vector_slice() {
                 self.look_again(id);
                 is_busy = true;
@@ -708,10 +750,26 @@ const EARLY_PUBLISH: usize = 48 << 10;
 /// How long output may wait for the replies that follow it, and up to how much output.
 const LATE: Duration = Duration::from_millis(1);
 const LATE_BYTES: usize = 16 << 10;
-/// Writes larger than this may come back short without the socket being full.
-const WRITE_CHUNK: usize = 1 << 20;
+/// What is unwritten moves to the front of the buffer when so many times as much is written: a move is short beside the writes.
+const WRITTEN_PARTS: usize = 4;
 /// Output buffers kept for the next clients.
 const MAX_SPARE: usize = 64;
+
+/// Reads up to `room` bytes to the end of `buffer`, which has room for them.
+fn read_to_end(stream: &Stream, buffer: &mut Vec<u8>, room: usize) -> std::io::Result<usize> {
+    let fd = match stream {
+        Stream::Tcp(stream) => stream.as_raw_fd(),
+        Stream::Unix(stream) => stream.as_raw_fd(),
+    };
+    let spare = buffer.spare_capacity_mut();
+    let room = room.min(spare.len());
+    // SAFETY: an open socket, and `room` bytes of the buffer that hold nothing yet. Safe calls would have them zeroed first.
+    let n = unsafe { libc::read(fd, spare.as_mut_ptr().cast(), room) };
+    let n = usize::try_from(n).map_err(|_| std::io::Error::last_os_error())?;
+    // SAFETY: the call has written the next `n` bytes, at most `room`.
+    unsafe { buffer.set_len(buffer.len() + n) };
+    Ok(n)
+}
 
 fn over_output_limit(client: &mut Client, config: &crate::config::Config, now_ms: i64) -> bool {
     let limit = &config.client_output_buffer_limit.normal;

@@ -96,6 +96,52 @@ fn both_workers_search_one_key() {
     assert!(least * 4 >= sum, "one worker did it nearly alone: {ticks:?}");
 }
 
+/// Who searches on another worker sees all of a transaction or nothing of it: on a set that is there, and on one that it makes.
+#[test]
+fn a_search_sees_no_half_of_a_transaction() {
+    const N_ADDED: usize = 12;
+    for base in [1, 0] {
+        let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+        let mut writers = [server.connect(), server.connect()];
+        let mut searchers: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+        if base == 1 {
+            words(&mut writers[0], "VADD v VALUES 2 1 0 base NOQUANT");
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for conn in &mut searchers {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let (mut n_without, mut n_with) = (0, 0);
+                    while !is_over.load(Ordering::Relaxed) {
+                        let reply = words(conn, "VSIM v VALUES 2 1 0 COUNT 100");
+                        match reply.items().map(|items| items.len()) {
+                            Some(n) if n == base => n_without += 1,
+                            Some(n) if n == base + N_ADDED => n_with += 1,
+                            _ => panic!("half of a transaction: {reply:?}"),
+                        }
+                    }
+                    println!("{n_without} replies without and {n_with} with what a transaction adds");
+                });
+            }
+            for round in 0..600 {
+                let conn = &mut writers[round % 2];
+                for verb in ["add", "remove"] {
+                    words(conn, "MULTI");
+                    for n in 0..N_ADDED {
+                        match verb {
+                            "add" => words(conn, &format!("VADD v VALUES 2 {n} 1 e{n} NOQUANT")),
+                            _ => words(conn, &format!("VREM v e{n}")),
+                        };
+                    }
+                    assert_eq!(words(conn, "EXEC"), Reply::Array(vec![Reply::Int(1); N_ADDED]));
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
 /// Every way to end a set, seen from every worker; and what was moved is found where it is now.
 #[test]
 fn a_deleted_set_is_found_by_no_worker() {

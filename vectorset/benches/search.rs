@@ -74,10 +74,12 @@ fn main() {
             hits.iter().map(|hit| hit.name.to_vec()).collect()
         })
         .collect();
-    for ef in [20, 40, 80, 150, 300, 500] {
+    let rounds = number("ROUNDS", 3);
+    let efs = std::env::var("EFS").unwrap_or("20,40,80,150,300,500".into());
+    for ef in efs.split(',').map(|ef| ef.parse().expect("a whole number")) {
         let mut found = 0;
         let mut best = Duration::MAX;
-        for _ in 0..3 {
+        for _ in 0..rounds {
             found = 0;
             let begin = thread_cpu_time();
             for (query, truth) in queries.iter().zip(&truth) {

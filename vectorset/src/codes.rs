@@ -359,6 +359,25 @@ impl Codes {
         ]
     }
 
+    /// The standard deviation of an estimated distance, for vectors as long as the probe's. The code of a
+    /// vector differs from it by noise that is spread over all directions: of relative strength e, it changes
+    /// a product by e / sqrt(dim) of the lengths.
+    pub(crate) fn deviation(&self, probe: &CodeProbe) -> f32 {
+        let noise = match self.form {
+            // sqrt(1 / rho^2 - 1), rho^2 being what the grid keeps of a normal distribution's variance.
+            Form::Bits2 => 0.365,
+            Form::Bits4 => 0.108,
+            Form::Bits8 => 0.012,
+            Form::Q8 | Form::Signs => return 0.0,
+        };
+        let (squared_length, factor) = match self.metric {
+            Metric::Cosine => (1.0, 1.0),
+            Metric::L2 => (probe.squared_length, 2.0),
+            Metric::Ip => (probe.squared_length, 1.0),
+        };
+        factor * squared_length * noise / (self.dim as f32).sqrt()
+    }
+
     #[inline(always)]
     fn kernel<'a>(&self, kernels: &'a Kernels) -> &'a CodeKernels {
         match self.form {

@@ -25,6 +25,15 @@ use crate::set::{Hits, Query, VectorSet};
 /// Hits that a scan gathers beyond COUNT.
 const SPARE_HITS: usize = 8;
 
+/// Candidates that a scan of codes measures exactly beyond a multiple of COUNT, for small COUNT.
+const MORE_SCANNED: usize = 32;
+
+/// Deviations of the estimates by which candidates may be behind and are still measured exactly. A walk
+/// misses more by itself (2 cost 0.0005 of recall at EF 80 on 20,000 x 1536, and saved 15 us of 105); small
+/// sets are to be exact.
+const WALK_CAUTION: f32 = 2.0;
+const SCAN_CAUTION: f32 = 5.0;
+
 /// How a search goes about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
@@ -73,6 +82,7 @@ enum Stage {
     /// Candidates before `at` have their exact distance.
     Rescore {
         at: usize,
+        caution: f32,
     },
     Done,
 }
@@ -199,7 +209,7 @@ impl State {
             Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
                 // A few more than wanted, because some may be removed meanwhile.
                 let wanted = options.count.saturating_add(SPARE_HITS);
-                let wanted = self.n_rescored(set, wanted).min(len as usize);
+                let wanted = self.n_scanned(set, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
             Way::Graph => match set.index.descend(probe, 0, walk) {
@@ -211,14 +221,14 @@ impl State {
 
     /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
     pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
-        let wanted = self.n_rescored(set, self.options.count.saturating_add(SPARE_HITS));
+        let wanted = self.n_scanned(set, self.options.count.saturating_add(SPARE_HITS));
         exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
     }
 
     /// All nodes were offered: the next steps tell their exact distances.
     pub(crate) fn finish_offers(&mut self, set: &VectorSet, scratch: &mut SearchScratch) {
         set.index.finish_layer(&mut scratch.walk);
-        self.stage = Stage::Rescore { at: 0 };
+        self.stage = Stage::Rescore { at: 0, caution: SCAN_CAUTION };
     }
 
     /// Makes a search that has yet to choose its way keep so many nodes in mind.
@@ -268,7 +278,8 @@ impl State {
                     }
                     let is_exact = scan.precision == Precision::Exact;
                     index.finish_layer(walk);
-                    self.stage = if is_exact { Stage::Done } else { Stage::Rescore { at: 0 } };
+                    self.stage =
+                        if is_exact { Stage::Done } else { Stage::Rescore { at: 0, caution: SCAN_CAUTION } };
                 }
                 Stage::Enter { ef, reach } => {
                     match reach {
@@ -302,14 +313,18 @@ impl State {
                     index.finish_layer(walk);
                     self.stage = match is_unasked {
                         true => Stage::Sift { at: 0, n_kept: 0 },
-                        false => Stage::Rescore { at: 0 },
+                        false => Stage::Rescore { at: 0, caution: WALK_CAUTION },
                     };
                 }
                 Stage::Sift { at, n_kept } => {
                     // Nearest first: no more are measured anew, unless all within a radius are.
                     let n_wanted = match self.options.radius {
                         Some(_) => usize::MAX,
-                        None => self.options.count.saturating_add(SPARE_HITS) * index.rescored_per_hit(),
+                        None => self
+                            .options
+                            .count
+                            .saturating_add(SPARE_HITS)
+                            .saturating_mul(index.rescored_per_hit()),
                     };
                     let upto = walk.found.len().min(at.saturating_add(*left));
                     *left -= upto - *at;
@@ -324,28 +339,26 @@ impl State {
                         break;
                     }
                     walk.found.truncate(*n_kept);
-                    self.stage = Stage::Rescore { at: 0 };
+                    self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
                 }
-                Stage::Rescore { at } => {
+                Stage::Rescore { at, caution } => {
                     if !index.is_coded() {
                         self.stage = Stage::Done;
                         continue;
                     }
-                    if *at == 0 {
-                        let kept = match self.options.radius {
-                            Some(_) => usize::MAX,
-                            None => self.n_rescored(set, self.options.count),
-                        };
+                    if *at == 0 && self.options.radius.is_none() && *caution == WALK_CAUTION {
+                        let kept = self.options.count.saturating_mul(index.rescored_per_hit());
                         walk.found.truncate(kept);
                     }
-                    let Stage::Rescore { at } = &mut self.stage else { break };
-                    let upto = walk.found.len().min(at.saturating_add(*left));
-                    index.rescore(probe, &mut walk.found[*at..upto]);
-                    *left -= upto - *at;
-                    *at = upto;
-                    if upto < walk.found.len() {
+                    let margin = *caution * index.estimate_deviation(probe);
+                    // Without a radius the nearest `count` are wanted, and what is far behind them is not
+                    // measured; with one all that is found is.
+                    let wanted = self.options.radius.map_or(self.options.count, |_| usize::MAX);
+                    if index.rescore(probe, &mut walk.found, at, wanted, margin, left) == Progress::Unfinished
+                    {
                         break;
                     }
+                    walk.found.truncate(*at);
                     walk.found.sort_unstable();
                     self.stage = Stage::Done;
                 }
@@ -355,9 +368,13 @@ impl State {
         Progress::Unfinished
     }
 
-    /// Candidates to be measured exactly, for `count` hits.
-    fn n_rescored(&self, set: &VectorSet, count: usize) -> usize {
-        count.saturating_mul(set.index.rescored_per_hit())
+    /// Candidates that a scan of codes keeps for `count` hits.
+    fn n_scanned(&self, set: &VectorSet, count: usize) -> usize {
+        if set.index.is_coded() {
+            count.saturating_mul(2 * set.index.rescored_per_hit()).saturating_add(MORE_SCANNED)
+        } else {
+            count
+        }
     }
 
     pub(crate) fn hits<'a>(

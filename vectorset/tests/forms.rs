@@ -289,7 +289,7 @@ fn slices_of_any_size_give_the_hits_of_one_go() {
         for options in [SearchOptions::new(10, 60), radial, scan, SearchOptions::new(10, 1000)] {
             let whole = sliced(&set, query, options, &All, usize::MAX);
             let filtered = sliced(&set, query, options, &EveryNth(3, Hops::Two), usize::MAX);
-            assert!(filtered.iter().all(|i| i % 3 == 0));
+            assert!(filtered.iter().all(|i| i.is_multiple_of(3)));
             for slice in [1, 7, 100] {
                 assert_eq!(sliced(&set, query, options, &All, slice), whole, "{options:?} slices of {slice}");
                 let told = sliced(&set, query, options, &EveryNth(3, Hops::Two), slice);

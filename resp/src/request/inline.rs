@@ -8,7 +8,7 @@ use super::ArgRange;
 
 /// Appends the unquoted words of `line` to `text` and their ranges to `args`; `None`: unbalanced quotes.
 /// `line` is shorter than 4 GiB.
-pub(super) fn split(line: &[u8], text: &mut Vec<u8>, args: &mut Vec<ArgRange>) -> Option<()> {
+pub fn split(line: &[u8], text: &mut Vec<u8>, args: &mut Vec<ArgRange>) -> Option<()> {
     let mut rest = line;
     loop {
         let blanks = rest.iter().take_while(|&&byte| is_blank(byte)).count();

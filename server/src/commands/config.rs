@@ -1,7 +1,8 @@
 //! CONFIG and its subcommands: the wire side of `crate::config`.
 
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mio::net::TcpListener;
 
@@ -13,6 +14,8 @@ use crate::config::{self, Config, ConfigError, Origin};
 use crate::error::{CommandError, Outcome};
 use crate::listener;
 use crate::log;
+use crate::process;
+use crate::server::Server;
 use crate::shard::Stats;
 
 #[rustfmt::skip]
@@ -47,36 +50,60 @@ fn config_set(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     let origin = origin_of(conn.client);
     let old = conn.server.config();
     let mut listeners = None;
+    let server = conn.server;
     let change = |config: &Config| {
         let next = config::set(config, &pairs, origin)?;
-        listeners = listen(config, &next)?;
+        if next.maxclients > config.maxclients {
+            process::make_room_for_clients(next.maxclients, server.n_shards).map_err(|n| {
+                refused(
+                    "maxclients",
+                    format!("The operating system is not able to handle the specified number of clients, try with {n}"),
+                )
+            })?;
+        }
+        listeners = listen(server, config, &next)?;
         Ok(next)
     };
     let new =
         conn.server.change_config(change).map_err(|error: ConfigError| CommandError::Bytes(error.text()))?;
-    if listeners.is_some() {
-        *conn.server.new_listeners.lock().unwrap_or_else(PoisonError::into_inner) = listeners;
+    if let Some(listeners) = listeners {
+        let shared = listeners.iter().map(|listener| listener.as_fd().try_clone_to_owned());
+        // Without a second handle a later `bind` fails if its port is still in use.
+        *lock(&conn.server.listening) = shared.collect::<Result<_, _>>().unwrap_or_default();
+        *lock(&conn.server.new_listeners) = Some(listeners);
     }
     apply(&old, &new);
     conn.reply.ok();
     Ok(())
 }
 
-/// The sockets of another port. Another `bind` would have to close the present sockets first, and a failure
-/// would leave none: it is refused, with the error that Redis has for addresses that cannot be bound.
-fn listen(old: &Config, new: &Config) -> Result<Option<Vec<TcpListener>>, ConfigError> {
-    let refused =
-        |name: &str, fault: &'static str| ConfigError::Refused { name: name.into(), fault: fault.into() };
-    if old.bind.0 != new.bind.0 {
-        return Err(refused("bind", "Failed to bind to specified addresses."));
-    }
-    if old.port == new.port {
+/// The sockets of another port or of other addresses.
+fn listen(server: &Server, old: &Config, new: &Config) -> Result<Option<Vec<TcpListener>>, ConfigError> {
+    let (name, bound) = if old.bind.0 != new.bind.0 {
+        ("bind", listener::rebind(&lock(&server.listening), new))
+    } else if old.port != new.port {
+        ("port", listener::bind_port(new))
+    } else {
         return Ok(None);
-    }
-    listener::bind_port(new).map(Some).map_err(|error| {
+    };
+    bound.map(Some).map_err(|error| {
         log::warning(&error);
-        refused("port", "Unable to listen on this port. Check server logs.")
+        refused(
+            name,
+            match name {
+                "bind" => "Failed to bind to specified addresses.".into(),
+                _ => "Unable to listen on this port. Check server logs.".into(),
+            },
+        )
     })
+}
+
+fn refused(name: &str, fault: String) -> ConfigError {
+    ConfigError::Refused { name: name.into(), fault: fault.into() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Acts on what does not take effect by being read.

@@ -6,8 +6,8 @@
 
 use skerry_resp::number::{LongDouble, parse_i64};
 
-use crate::access::{Text, text_of};
-use crate::args::{Args, is_word};
+use crate::access::{Text, reply_part, text_of};
+use crate::args::{Args, MIN_SHARED_BYTES, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::deadline::Clock;
 use crate::error::{CommandError, Outcome};
@@ -127,7 +127,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return set_with_options(ctx, args);
     }
     let key = ctx.key(args, 1);
-    overwrite(ctx, &key, args.get(2), Ttl::Clear);
+    overwrite(ctx, &key, value_of(args, 2), Ttl::Clear);
     ctx.reply.ok();
     Ok(())
 }
@@ -156,18 +156,30 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         }
         return Ok(());
     }
-    overwrite(ctx, &key, args.get(2), ttl);
+    overwrite(ctx, &key, value_of(args, 2), ttl);
     if !options.get {
         ctx.reply.ok();
     }
     Ok(())
 }
 
+/// Argument `index` as a value: a long one is not copied if its buffer can be shared.
+#[inline]
+fn value_of(args: Args<'_>, index: usize) -> NewValue<'_> {
+    let bytes = args.get(index);
+    if bytes.len() > MIN_SHARED_BYTES
+        && let Some(bytes) = args.shared(index)
+    {
+        return NewValue::Shared(bytes);
+    }
+    NewValue::of_bytes(bytes)
+}
+
 /// Gives a key a string and says so.
 #[inline]
-fn overwrite(ctx: &mut Ctx<'_>, key: &Key<'_>, value: &[u8], ttl: Ttl) {
+fn overwrite(ctx: &mut Ctx<'_>, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) {
     ctx.shard.expire_on_access(ctx.at(), key);
-    ctx.shard.insert(ctx.at(), key, NewValue::of_bytes(value), ttl);
+    ctx.shard.insert(ctx.at(), key, value, ttl);
     ctx.changed(key, EventClass::String, "set");
     if matches!(ttl, Ttl::At(_)) {
         ctx.changed(key, EventClass::Generic, "expire");
@@ -179,7 +191,7 @@ fn overwrite(ctx: &mut Ctx<'_>, key: &Key<'_>, value: &[u8], ttl: Ttl) {
 fn reply_with_value(ctx: &mut Ctx<'_>, key: &Key<'_>) -> Result<bool, CommandError> {
     match ctx.shard.read_string(ctx.at(), key)? {
         Some(text) => {
-            text.reply(&mut ctx.reply);
+            text.reply(&mut ctx.reply, &mut ctx.placed);
             Ok(true)
         }
         None => {
@@ -200,7 +212,7 @@ fn psetex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn set_with_ttl(ctx: &mut Ctx<'_>, args: Args<'_>, clock: Clock, command: &'static str) -> Outcome {
     let deadline_ms = deadline_ms(clock, args.get(2), ctx.now_ms, command)?;
     let key = ctx.key(args, 1);
-    overwrite(ctx, &key, args.get(3), Ttl::At(deadline_ms));
+    overwrite(ctx, &key, value_of(args, 3), Ttl::At(deadline_ms));
     ctx.reply.ok();
     Ok(())
 }
@@ -211,7 +223,7 @@ fn setnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.integer(0);
         return Ok(());
     }
-    ctx.keyspace().add(&key, NewValue::of_bytes(args.get(2)), None);
+    ctx.keyspace().add(&key, value_of(args, 2), None);
     ctx.changed(&key, EventClass::String, "set");
     ctx.reply.integer(1);
     Ok(())
@@ -226,7 +238,7 @@ fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn getset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     reply_with_value(ctx, &key)?;
-    overwrite(ctx, &key, args.get(2), Ttl::Clear);
+    overwrite(ctx, &key, value_of(args, 2), Ttl::Clear);
     Ok(())
 }
 
@@ -279,6 +291,9 @@ fn getrange(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let (start, end) = (args.integer(2)?, args.integer(3)?);
     let key = ctx.key(args, 1);
     match ctx.shard.read_string(ctx.at(), &key)? {
+        Some(Text::Shared(whole)) => {
+            reply_part(whole, part(whole, start, end), &mut ctx.reply, &mut ctx.placed);
+        }
         Some(text) => text.with_bytes(|bytes| ctx.reply.bulk(part(bytes, start, end))),
         None => ctx.reply.bulk(b""),
     }
@@ -318,7 +333,7 @@ fn append(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let len = match ctx.keyspace().append(&key, bytes, max_len) {
         Appended::Done(len) => len,
         Appended::Absent => {
-            ctx.keyspace().add(&key, NewValue::of_bytes(bytes), None);
+            ctx.keyspace().add(&key, value_of(args, 2), None);
             bytes.len()
         }
         Appended::WrongType => return Err(CommandError::WrongType),
@@ -400,6 +415,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let old = match ctx.shard.peek_string(ctx.at(), &key)? {
         Some(Text::Int(value)) => LongDouble::from_i64(value),
+        Some(Text::Shared(_)) => return Err(CommandError::NotFloat),
         Some(Text::Bytes(bytes)) => LongDouble::parse(bytes).ok_or(CommandError::NotFloat)?,
         None => LongDouble::ZERO,
     };
@@ -420,7 +436,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     ctx.reply.array(args.len() - 1);
     ctx.for_each_key(args, 1, |ctx, _, key| match ctx.shard.read_string(ctx.at(), key) {
-        Ok(Some(text)) => text.reply(&mut ctx.reply),
+        Ok(Some(text)) => text.reply(&mut ctx.reply, &mut ctx.placed),
         Ok(None) | Err(_) => ctx.reply.null(),
     });
     Ok(())
@@ -430,7 +446,7 @@ fn mset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity("mset"));
     }
-    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
+    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, value_of(args, index + 1), Ttl::Clear));
     ctx.reply.ok();
     Ok(())
 }
@@ -447,7 +463,7 @@ fn msetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.integer(0);
         return Ok(());
     }
-    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, args.get(index + 1), Ttl::Clear));
+    ctx.for_each_key(args, 2, |ctx, index, key| overwrite(ctx, key, value_of(args, index + 1), Ttl::Clear));
     ctx.reply.integer(1);
     Ok(())
 }

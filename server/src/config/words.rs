@@ -4,24 +4,15 @@
 //! keeps CONFIG REWRITE safe from a value that carries a line of its own.
 //! Source: the quoting rules of redis.conf and of inline commands. Cost: one pass, one copy.
 
-/// Cuts a line at blanks; `"..."` knows `\n \r \t \b \a \xHH` escapes, `'...'` knows `\'`.
+use skerry_resp::request::split_words;
+
+/// Cuts a line at blanks as inline requests are cut; it ends at a NUL, as C's strings do.
 /// `None`: a quote is not closed, or text follows a closing quote.
 pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut words = Vec::new();
-    let mut rest = line;
-    loop {
-        while let [first, tail @ ..] = rest
-            && is_blank(*first)
-        {
-            rest = tail;
-        }
-        if rest.is_empty() || rest[0] == 0 {
-            return Some(words);
-        }
-        let (word, tail) = take_word(rest)?;
-        words.push(word);
-        rest = tail;
-    }
+    let line = &line[..memchr::memchr(0, line).unwrap_or(line.len())];
+    let (mut text, mut ranges) = (Vec::new(), Vec::new());
+    split_words(line, &mut text, &mut ranges)?;
+    Some(ranges.iter().map(|range| range.of(&text).to_vec()).collect())
 }
 
 /// The value as a `"..."` word of printable ASCII.
@@ -42,90 +33,6 @@ pub(super) fn quote(value: &[u8]) -> Vec<u8> {
     }
     out.push(b'"');
     out
-}
-
-/// C's `isspace`, which also knows the vertical tab.
-fn is_blank(byte: u8) -> bool {
-    byte.is_ascii_whitespace() || byte == 0x0b
-}
-
-fn take_word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let mut word = Vec::new();
-    loop {
-        match rest {
-            [] | [0, ..] => return Some((word, rest)),
-            [first, ..] if is_blank(*first) => return Some((word, rest)),
-            [b'"', tail @ ..] => {
-                rest = take_double_quoted(&mut word, tail)?;
-                return closes(rest).then_some((word, rest));
-            }
-            [b'\'', tail @ ..] => {
-                rest = take_single_quoted(&mut word, tail)?;
-                return closes(rest).then_some((word, rest));
-            }
-            [first, tail @ ..] => {
-                word.push(*first);
-                rest = tail;
-            }
-        }
-    }
-}
-
-/// A closing quote must end its word.
-fn closes(rest: &[u8]) -> bool {
-    rest.first().is_none_or(|&byte| byte == 0 || is_blank(byte))
-}
-
-fn take_double_quoted<'a>(word: &mut Vec<u8>, mut rest: &'a [u8]) -> Option<&'a [u8]> {
-    loop {
-        match rest {
-            [] => return None,
-            [b'"', tail @ ..] => return Some(tail),
-            [b'\\', b'x', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                word.push(hex_digit(*high) << 4 | hex_digit(*low));
-                rest = tail;
-            }
-            [b'\\', escaped, tail @ ..] => {
-                word.push(match escaped {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 0x08,
-                    b'a' => 0x07,
-                    other => *other,
-                });
-                rest = tail;
-            }
-            [byte, tail @ ..] => {
-                word.push(*byte);
-                rest = tail;
-            }
-        }
-    }
-}
-
-fn take_single_quoted<'a>(word: &mut Vec<u8>, mut rest: &'a [u8]) -> Option<&'a [u8]> {
-    loop {
-        match rest {
-            [] => return None,
-            [b'\\', b'\'', tail @ ..] => {
-                word.push(b'\'');
-                rest = tail;
-            }
-            [b'\'', tail @ ..] => return Some(tail),
-            [byte, tail @ ..] => {
-                word.push(*byte);
-                rest = tail;
-            }
-        }
-    }
-}
-
-fn hex_digit(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => digit.to_ascii_lowercase() - b'a' + 10,
-    }
 }
 
 #[cfg(test)]

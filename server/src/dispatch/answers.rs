@@ -12,6 +12,7 @@ use crate::command::{Caller, Conn, ConnHandler, ShardHandler};
 use crate::commands::Row;
 use crate::error::{CommandError, Outcome};
 use crate::message::ReplyTo;
+use crate::output::Placed;
 use crate::server::WorkerStats;
 use crate::shard::ShardId;
 
@@ -25,14 +26,23 @@ impl Node {
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
+        ctx.placed = Some(&mut self.placed);
         let outcome = handler(&mut ctx, args);
         if let Some(job) = ctx.job.take() {
+            self.placed.clear();
             out.truncate(start);
             self.start_job(client, job, caller, proto);
             return;
         }
         if let Err(error) = outcome {
+            self.placed.clear();
             self.fail_into(out, start, proto, &error);
+        }
+        if !self.placed.is_empty() {
+            match is_direct {
+                true => self.placed.drain(..).for_each(|(at, bytes)| client.placed.push(at, bytes)),
+                false => client.held_placed.append(&mut self.placed),
+            }
         }
         if !is_direct {
             let len = client.held.len() - start;
@@ -147,9 +157,9 @@ impl Node {
             ReplyMode::Off => {}
         }
         match client.pending.back_mut() {
-            Some(Slot::Ready { len, .. }) => *len = 0,
+            Some(Slot::Ready { .. }) => client.drop_last_held(),
             Some(Slot::Waiting { is_muted, .. } | Slot::Gathering { is_muted, .. }) => *is_muted = true,
-            None => client.out.truncate(self.mark.0),
+            None => client.cut_output(self.mark.0, self.mark.1),
         }
     }
 
@@ -158,8 +168,8 @@ impl Node {
     pub(super) fn bury_panic(&mut self, client: &mut Client, panic: &(dyn std::any::Any + Send)) {
         let name = client.last_command.map_or("?", |command| command.name);
         self.note_panic(name, panic);
-        client.out.truncate(self.mark.0.max(client.out_at));
-        client.held.truncate(self.mark.1);
+        self.placed.clear();
+        client.cut_output(self.mark.0.max(client.out_at), self.mark.1);
         // Behind what earlier requests are still owed.
         self.reply_here(client, |reply| reply.error(INTERNAL_ERROR));
         client.closing = Closing::AfterReplies;
@@ -217,8 +227,19 @@ impl Node {
 
     /// Answers a pending slot of a client of this worker.
     pub(super) fn answer(&mut self, id: ClientId, sequence: u32, reply: &[u8]) {
+        self.answer_with(id, sequence, reply, std::iter::empty());
+    }
+
+    /// The same with the long strings that belong into the reply.
+    pub(super) fn answer_with(
+        &mut self,
+        id: ClientId,
+        sequence: u32,
+        reply: &[u8],
+        strings: impl Iterator<Item = Placed>,
+    ) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.answer(sequence, reply);
+        client.answer(sequence, reply, strings);
         let front = client.front;
         // A closing one even if its last reply is muted: its end is due.
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;

@@ -1,6 +1,6 @@
 //! Running a command on lent entries: guests of the own keyspace, or whole shards in turn, for the time of one handler.
 
-use skerry_resp::reply::{Proto, Reply};
+use skerry_resp::reply::Proto;
 
 use super::Node;
 use super::loans::Lend;
@@ -57,7 +57,7 @@ impl Node {
         }
         if let Some(multi) = lend.multi.take() {
             if lend.is_touched {
-                Reply::new(out, lend.proto).null_array();
+                Self::answer_touched(client, &multi, lend.proto, out);
             } else {
                 self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
@@ -115,7 +115,7 @@ impl Node {
     ) {
         if let Some(multi) = lend.multi.take() {
             match lend.is_touched {
-                true => Reply::new(out, lend.proto).null_array(),
+                true => Self::answer_touched(client, &multi, lend.proto, out),
                 false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
             }
             return;

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
+use smallvec::SmallVec;
 
 use super::gather::part_proto;
 use super::jobs::RunningJob;
@@ -17,7 +18,9 @@ use crate::client::ClientId;
 use crate::command::{Caller, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
-use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round, read_ranges};
+use crate::message::read_ranges;
+use crate::message::{Batch, HoldMode, LendId, Message, Reader, ReplyTo, RequestHead, Round};
+use crate::output::Placed;
 use crate::shard::ShardId;
 use crate::work::{Addition, Begun, Plans};
 
@@ -55,6 +58,7 @@ impl Node {
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
+        let mut bulks = std::mem::take(&mut batch.bulks).into_iter();
         let mut plans = std::mem::take(&mut batch.plans).into_iter();
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut reader = Reader::new(&bytes);
@@ -73,9 +77,17 @@ impl Node {
                     let plans = if head.has_plans { plans.next() } else { None };
                     self.take_request(from, &head, Args::new(text, &ranges), plans);
                 }
-                Message::Reply { client, sequence, reply } => {
+                Message::SharedRequest { head, ranges: packed } => {
+                    read_ranges(packed, &mut ranges);
+                    let source = bulks.next().expect("a shared request comes with its buffer");
+                    let plans = if head.has_plans { plans.next() } else { None };
+                    self.take_request(from, &head, Args::in_shared(&source, &ranges), plans);
+                }
+                Message::Reply { client, sequence, reply, places } => {
                     self.give_credit(from);
-                    self.answer(client, sequence, reply);
+                    // All of them are taken from the batch, also if the client is gone.
+                    let strings: SmallVec<[Placed; 1]> = places.zip(bulks.by_ref()).collect();
+                    self.answer_with(client, sequence, reply, strings.into_iter());
                 }
                 Message::Half { lend, reply } => {
                     self.give_credit(from);
@@ -219,6 +231,7 @@ impl Node {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
             self.note_panic(row.command.name, &*panic);
+            self.placed.clear();
             let out = &mut self.outboxes[at].bytes;
             out.truncate(mark);
             Reply::new(out, head.proto).error(INTERNAL_ERROR);
@@ -227,9 +240,16 @@ impl Node {
         self.work.begun = None;
         let outbox = &mut self.outboxes[at];
         let Some(job) = job else {
-            outbox.end_reply(mark);
+            match self.placed.is_empty() {
+                true => outbox.end_reply(mark),
+                false => {
+                    let strings = self.placed.drain(..).map(|(at, bytes)| (at - mark, bytes));
+                    outbox.end_shared_reply(mark, strings);
+                }
+            }
             return;
         };
+        self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
         let caller = Caller { client: head.client, db: head.db };
         let (to, proto) = (head.reply_to, head.proto);
@@ -276,9 +296,13 @@ impl Node {
         let out = &mut self.outboxes[outbox].bytes;
         let start = out.len();
         let mut ctx = ctx!(self, caller, out, proto);
+        if matches!(head.reply_to, ReplyTo::Slot { .. }) {
+            ctx.placed = Some(&mut self.placed);
+        }
         let outcome = handler(&mut ctx, args);
         let job = ctx.job.take();
         if let Err(error) = outcome {
+            self.placed.clear();
             out.truncate(start);
             Reply::new(out, proto).error(error.wire());
             // The parts of a `Split` fail together: its merge counts the error once.

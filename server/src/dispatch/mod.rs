@@ -27,6 +27,7 @@ macro_rules! ctx {
             caller: $caller,
             now_ms: $node.now_ms,
             reply: skerry_resp::reply::Reply::new($out, $proto),
+            placed: None,
             job: None,
             work: &mut $node.work,
         }
@@ -61,6 +62,7 @@ use crate::commands::{LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
 use crate::lend::holds::{Freed, Holds};
 use crate::message::{Batch, LendId};
+use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
@@ -129,6 +131,8 @@ pub struct Node {
     half_ranges: Vec<ArgRange>,
     spare_halves: Vec<HalfBuffers>,
     half_reply: Vec<u8>,
+    /// Long strings of the reply that is being written, for `Ctx::placed`.
+    placed: Vec<Placed>,
     wave: Vec<Item>,
     ranges: Vec<ArgRange>,
     table: &'static Table,
@@ -200,6 +204,7 @@ impl Node {
             half_ranges: Vec::new(),
             spare_halves: Vec::new(),
             half_reply: Vec::new(),
+            placed: Vec::new(),
             wave: Vec::with_capacity(WAVE),
             ranges: Vec::with_capacity(WAVE * 4),
             table: &TABLE,

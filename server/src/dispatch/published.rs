@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A plan is only a hint to the owner's handler: what the request means is decided there, as without one. A read
-//! waits for what its client has asked of the owner before.
+//! waits for its client's unanswered writes to the owner.
 
 use skerry_resp::reply::Proto;
 
@@ -45,57 +45,89 @@ impl Node {
             return Step::Done;
         }
         let args = args.with_hash(1, item.hash);
+        self.work.is_unfinished = false;
         let mask = 1 << item.shard.0;
         if item.shard != self.id
             && self.may_go(client, row, mask)
             && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
+            && let Some(publication) = handle.publication()
         {
             if client.asked_mask & mask != 0 {
                 // What it has asked there before comes first.
                 client.parked = Parked::Order;
                 return Step::Parked;
             }
-            self.any_for_client(client, args, |node, caller, proto, out, args| {
-                node.any_into(Ok(Some(&handle)), handler, caller, proto, out, args, Pace::Sliced);
-            });
-        } else {
-            let step = self.route_single(client, row, item.shard, args, admit, |node, client, args| {
-                node.any_for_client(client, args, |node, caller, proto, out, args| {
-                    node.any_owned(handler, caller, proto, out, args, Pace::Sliced);
-                });
-            });
-            if step == Step::Parked {
-                return step;
+            if self.read_published(client, &handle, publication, args, handler) {
+                return self.end_or_wait(client);
             }
         }
+        let step = self.route_single(client, row, item.shard, args, admit, |node, client, args| {
+            node.any_for_client(client, args, |node, caller, proto, out, args| {
+                node.any_owned(handler, caller, proto, out, args, Pace::Sliced);
+                true
+            });
+        });
+        match step {
+            Step::Parked => step,
+            Step::Done => self.end_or_wait(client),
+        }
+    }
+
+    fn end_or_wait(&mut self, client: &mut Box<Client>) -> Step {
         match self.work.is_unfinished {
             true => self.wait_in_line(client),
             false => Step::Done,
         }
     }
 
-    /// Runs a read here, with what the client had begun of it.
+    /// Runs an `Any` handler, or a slice of it, here, on a set of another worker. False, and nothing done, if a transaction has
+    /// written the set since the handler began: what was read may be a half of it.
+    fn read_published(
+        &mut self,
+        client: &mut Box<Client>,
+        handle: &VectorHandle,
+        publication: u64,
+        args: Args<'_>,
+        handler: AnyHandler,
+    ) -> bool {
+        let began = match self.work.has_begun(client.id) {
+            true => client.publication,
+            false => publication,
+        };
+        client.publication = began;
+        self.any_for_client(client, args, |node, caller, proto, out, args| {
+            node.any_into(Ok(Some(handle)), handler, caller, proto, out, args, Pace::Sliced);
+            node.work.is_unfinished || handle.still_stands(began)
+        })
+    }
+
+    /// Runs a read here, with what the client had begun of it. `run` says whether its answer may be given; if not, nothing is.
     fn any_for_client(
         &mut self,
         client: &mut Box<Client>,
         args: Args<'_>,
-        run: impl FnOnce(&mut Self, Caller, Proto, &mut Vec<u8>, Args<'_>),
-    ) {
+        run: impl FnOnce(&mut Self, Caller, Proto, &mut Vec<u8>, Args<'_>) -> bool,
+    ) -> bool {
         self.work.resume(client.id);
         let is_direct = client.pending.is_empty();
         let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();
-        run(self, caller, proto, out, args);
+        let is_valid = run(self, caller, proto, out, args);
         if self.work.is_unfinished {
             out.truncate(start);
-            return;
+            return true;
         }
         self.work.begun = None;
+        if !is_valid {
+            out.truncate(start);
+            return false;
+        }
         if !is_direct {
             let len = client.held.len() - start;
             client.pending.push_back(Slot::Ready { start, len });
         }
+        true
     }
 
     /// The request has not run: its client waits for a slice.
@@ -134,7 +166,7 @@ impl Node {
         }
         self.work.resume(client.id);
         let is_held = item.shard == self.id && !self.holds.is_idle() && !self.admits_here(row, args);
-        // Without a key there is only an error to tell.
+        // Without a key there is nothing to plan; the handler tells the error.
         if !is_held && args.len() > 1 {
             self.plan(client, item, args, plan);
         }

@@ -63,7 +63,8 @@ impl Node {
             client.n_commands += 1;
             self.work.forget(client.id);
             self.stats.end(row.id, started);
-            if client.reply_mode != ReplyMode::On {
+            let is_settled = std::mem::take(&mut client.is_reply_settled);
+            if client.reply_mode != ReplyMode::On && !is_settled {
                 self.mute(client);
             }
         }
@@ -307,7 +308,10 @@ impl Node {
         };
         let outbox = &mut self.outboxes[usize::from(shard.0)];
         outbox.plans.extend(plans);
-        outbox.push_request(&head, args);
+        match args.shared_source() {
+            Some(source) => outbox.push_shared_request(&head, source.clone(), args.ranges()),
+            None => outbox.push_request(&head, args),
+        }
     }
 
     /// Reserves room toward `peer` for one request and its reply.

@@ -11,13 +11,14 @@ use super::route::Step;
 use super::wave::Admit;
 use crate::args::Args;
 use crate::client::{Client, Closing, Multi, Parked, Queued, ReplyMode};
-use crate::command::{Caller, Flow, Handler, Merge};
+use crate::command::{Caller, Flags, Flow, Handler, Merge};
 use crate::commands::{KeyShape, Row, TABLE};
 use crate::error::CommandError;
 use crate::keyspace::Key;
 use crate::lend::holds::Who;
 use crate::message::{HoldMode, ReplyTo};
 use crate::shard::{DbIndex, Shard, ShardId};
+use crate::vector;
 
 impl Node {
     pub(super) fn run_flow(
@@ -269,6 +270,8 @@ impl Node {
             client.multi = Some(multi);
             return Step::Parked;
         }
+        // CLIENT REPLY in the queue decides what is left out, when it runs; until then nothing else of this client does.
+        client.is_reply_settled = multi.changes_connection();
         let watch_mask = std::mem::take(&mut client.watch_mask);
         self.lend(client, LendPlan { row, args, multi: Some(multi), mode, keys, watch_mask })
     }
@@ -284,8 +287,18 @@ impl Node {
             Reply::new(&mut out, client.proto).null_array();
         } else {
             self.run_queue_on_all(client, multi, &mut [], &mut out);
+            client.is_reply_settled = true;
         }
         self.push_reply(client, &out);
+    }
+
+    /// A watched key was touched: the queue of a lent EXEC does not run.
+    pub(super) fn answer_touched(client: &mut Client, multi: &Multi, proto: Proto, out: &mut Vec<u8>) {
+        if !multi.changes_connection() || client.reply_mode == ReplyMode::On {
+            Reply::new(out, proto).null_array();
+        } else if client.reply_mode == ReplyMode::Skip {
+            client.reply_mode = ReplyMode::On;
+        }
     }
 
     /// Runs the queue of an EXEC that was lent keys or shards, in the database and protocol in which it was sent: commands
@@ -315,10 +328,44 @@ impl Node {
         shards: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) {
-        Reply::new(out, client.proto).array(multi.queue.len());
-        for queued in &multi.queue {
-            self.run_queued(client, queued, shards, out);
+        let before = client.reply_mode;
+        if before == ReplyMode::On {
+            Reply::new(out, client.proto).array(multi.queue.len());
         }
+        self.run_queue_unseen(client, &multi, shards, out);
+        client.reply_mode = match (before, client.reply_mode) {
+            // It is the request behind EXEC whose reply is left out.
+            (_, ReplyMode::SkipNext) => ReplyMode::Skip,
+            (ReplyMode::Skip, ReplyMode::Skip) => ReplyMode::On,
+            (_, now) => now,
+        };
+    }
+
+    /// The same without what goes around it; no other worker sees a half of it.
+    fn run_queue_unseen(
+        &mut self,
+        client: &mut Box<Client>,
+        multi: &Multi,
+        shards: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+    ) {
+        let writes_vectors =
+            |queued: &&Queued| queued.command.is_write() && queued.command.flags.has(Flags::MODULE);
+        if self.n_shards() == 1 || !multi.queue.iter().any(|queued| writes_vectors(&queued)) {
+            multi.queue.iter().for_each(|queued| self.run_queued(client, queued, shards, out));
+            return;
+        }
+        // Other workers search these sets without asking: not until they are all written.
+        vector::withhold(|| {
+            for queued in multi.queue.iter().filter(writes_vectors) {
+                for bytes in Self::keys_of(TABLE.row(queued.row), queued.args()) {
+                    let key = Key { bytes, hash: self.server.hash_key(bytes) };
+                    vector::withdraw_for_transaction(&self.shard, key);
+                    shards.iter().for_each(|(_, shard)| vector::withdraw_for_transaction(shard, key));
+                }
+            }
+            multi.queue.iter().for_each(|queued| self.run_queued(client, queued, shards, out));
+        });
     }
 
     /// One queued command: `others` are the other shards if the whole of them is here.
@@ -333,8 +380,13 @@ impl Node {
         client.last_command = Some(queued.command);
         self.running = row.id;
         let started = self.stats.begin(row.id);
+        let (start, before) = (out.len(), client.reply_mode);
         self.run_queued_handler(client, queued, row, others, out);
         self.stats.end(row.id, started);
+        // As in Redis, CLIENT REPLY holds from its place in the queue on: what EXEC announced does not come then.
+        if matches!(before, ReplyMode::Off | ReplyMode::Skip) && client.reply_mode != ReplyMode::On {
+            out.truncate(start);
+        }
     }
 
     fn run_queued_handler(

@@ -5,12 +5,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bytes::Bytes;
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::{ArgRange, Limits, Parsed};
 
 use super::Node;
 use super::route::Step;
-use crate::args::Args;
+use crate::args::{Args, MIN_SHARED_BYTES};
 use crate::client::{Client, ClientId, Closing, Parked, ReplyMode};
 use crate::command::{Handler, PlainHandler};
 use crate::commands::{Found, KeyShape, Row};
@@ -27,6 +28,14 @@ const MAX_REQUESTS_PER_TURN: usize = 256;
 /// Output of one client after which it waits for others and for its socket: each reply of a turn can have 512 MB, and the output
 /// limit is looked at when they are written.
 const MAX_OUTPUT_PER_TURN_BYTES: usize = 1 << 20;
+
+/// What a client has sent, in a buffer that may be shared if it is a long one.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    bytes: &'a [u8],
+    shared: Option<&'a Bytes>,
+}
+
 /// One parsed request of a wave.
 pub(super) struct Item {
     pub(super) start: usize,
@@ -56,8 +65,11 @@ pub(super) enum Admit {
 /// How a wave's parsing ended.
 pub(super) enum WaveEnd {
     More(usize),
-    /// All complete requests are parsed; the position of the incomplete one.
-    NeedsBytes(usize),
+    /// All complete requests are parsed; the incomplete one stands at `at` and misses so many bytes or more.
+    NeedsBytes {
+        at: usize,
+        missing: usize,
+    },
     Broken(skerry_resp::request::ProtocolError),
 }
 
@@ -68,13 +80,27 @@ impl Node {
         client.bytes_in += bytes.len() as u64;
         client.last_active_ms = self.now_ms;
         if client.query.is_empty() && client.parked == Parked::No && !client.is_queued {
-            let at = self.run_input(&mut client, bytes, 0, Admit::Check);
+            let at = self.run_input(&mut client, Input { bytes, shared: None }, 0, Admit::Check);
             client.query.extend_from_slice(&bytes[at..]);
         } else {
             client.query.extend_from_slice(bytes);
             if client.parked == Parked::No && !client.is_queued {
                 self.run_query(&mut client, Admit::Check);
             }
+        }
+        let n_waiting = client.waiting_input_bytes();
+        self.settle(client);
+        n_waiting
+    }
+
+    /// The same for `n` bytes that were read straight to the end of the client's own buffer.
+    pub fn fed(&mut self, id: ClientId, n: usize) -> usize {
+        let Some(mut client) = self.clients.take(id) else { return 0 };
+        client.bytes_in += n as u64;
+        client.last_active_ms = self.now_ms;
+        client.missing_input = client.missing_input.saturating_sub(n);
+        if client.missing_input == 0 && client.parked == Parked::No && !client.is_queued {
+            self.run_query(&mut client, Admit::Check);
         }
         let n_waiting = client.waiting_input_bytes();
         self.settle(client);
@@ -109,7 +135,11 @@ impl Node {
     /// Runs what stands in the client's own buffer.
     pub(super) fn run_query(&mut self, client: &mut Box<Client>, admit: Admit) {
         let query = std::mem::take(&mut client.query);
-        let at = self.run_input(client, &query, client.query_at, admit);
+        if query.len() - client.query_at > MIN_SHARED_BYTES {
+            self.run_long_query(client, query, admit);
+            return;
+        }
+        let at = self.run_input(client, Input { bytes: &query, shared: None }, client.query_at, admit);
         client.query = query;
         client.query_at = at;
         if at == client.query.len() {
@@ -122,6 +152,25 @@ impl Node {
             client.query.drain(..at);
             client.query_at = 0;
         }
+    }
+
+    /// Runs what stands in a long buffer. A long string that it holds becomes a value without a copy; then the buffer belongs to that
+    /// value, and what is left of the input is copied out of it.
+    fn run_long_query(&mut self, client: &mut Box<Client>, query: Vec<u8>, admit: Admit) {
+        let from = std::mem::take(&mut client.query_at);
+        let query = Bytes::from(query);
+        let at = self.run_input(client, Input { bytes: &query, shared: Some(&query) }, from, admit);
+        if at == query.len() {
+            return;
+        }
+        let is_small_rest = (query.len() - at) * 2 < query.len();
+        client.query = match is_small_rest || !query.is_unique() {
+            true => query[at..].to_vec(),
+            false => {
+                client.query_at = at;
+                Vec::from(query)
+            }
+        };
     }
 
     /// Puts the client back and notes what the worker has to do for it.
@@ -150,11 +199,13 @@ impl Node {
     pub(super) fn run_input(
         &mut self,
         client: &mut Box<Client>,
-        input: &[u8],
+        input: Input<'_>,
         mut at: usize,
         mut admit: Admit,
     ) -> usize {
+        let Input { bytes: input, shared } = input;
         let mut n_run = 0;
+        client.missing_input = 0;
         let unsent_before = client.unsent();
         loop {
             if client.closing != Closing::No {
@@ -173,13 +224,14 @@ impl Node {
             wave.clear();
             ranges.clear();
             let is_only_one = admit == Admit::First;
+            let wave_input = Input { bytes: input, shared };
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let parsed = self.parse_wave(client, input, at, admit, &mut wave, &mut ranges, &mut n_run);
-                (parsed, self.run_wave(client, input, &wave, &ranges, &mut admit))
+                (parsed, self.run_wave(client, wave_input, &wave, &ranges, &mut admit))
             }));
             let (parsed, stopped_at) = outcome.unwrap_or_else(|panic| {
                 self.bury_panic(client, &*panic);
-                (WaveEnd::NeedsBytes(input.len()), None)
+                (WaveEnd::NeedsBytes { at: input.len(), missing: 0 }, None)
             });
             self.wave = wave;
             self.ranges = ranges;
@@ -190,7 +242,10 @@ impl Node {
             match parsed {
                 WaveEnd::More(next) if is_only_one => return next,
                 WaveEnd::More(next) => at = next,
-                WaveEnd::NeedsBytes(next) => return next,
+                WaveEnd::NeedsBytes { at, missing } => {
+                    client.missing_input = missing;
+                    return at;
+                }
                 WaveEnd::Broken(error) => {
                     if client.closing == Closing::No {
                         self.reply_here(client, |reply| {
@@ -226,7 +281,7 @@ impl Node {
         let mut next = at;
         let end = loop {
             if next == input.len() {
-                break WaveEnd::NeedsBytes(next);
+                break WaveEnd::NeedsBytes { at: next, missing: 0 };
             }
             if wave.len() == size || *n_run >= MAX_REQUESTS_PER_TURN {
                 break WaveEnd::More(next);
@@ -239,7 +294,7 @@ impl Node {
                     next = end;
                     continue;
                 }
-                Ok(Parsed::Incomplete { .. }) => break WaveEnd::NeedsBytes(next),
+                Ok(Parsed::Incomplete { needed }) => break WaveEnd::NeedsBytes { at: next, missing: needed },
                 Err(error) => break WaveEnd::Broken(error),
             };
             let text = if is_inline { client.parser.inline_text() } else { input };
@@ -356,7 +411,7 @@ impl Node {
     pub(super) fn run_wave(
         &mut self,
         client: &mut Box<Client>,
-        input: &[u8],
+        input: Input<'_>,
         wave: &[Item],
         ranges: &[ArgRange],
         admit: &mut Admit,
@@ -369,8 +424,10 @@ impl Node {
                 let step = self.run_request(client, item, Args::new(&text, ranges), *admit);
                 client.parser.return_inline_text(text);
                 step
+            } else if let Some(shared) = input.shared {
+                self.run_request(client, item, Args::in_shared(shared, ranges), *admit)
             } else {
-                self.run_request(client, item, Args::new(input, ranges), *admit)
+                self.run_request(client, item, Args::new(input.bytes, ranges), *admit)
             };
             if step == Step::Parked {
                 return Some(item.start);

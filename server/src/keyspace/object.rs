@@ -3,6 +3,7 @@
 //! A new type of value is a variant of `Object`, one of `View`, and an arm in each of the few matches below.
 
 use bytes::Bytes;
+use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
 use crate::types::{Hash, List, Set};
@@ -109,53 +110,6 @@ impl<'a> NewValue<'a> {
     /// A string as Redis stores it: as an integer if it is the canonical decimal form of an i64.
     #[inline]
     pub fn of_bytes(bytes: &'a [u8]) -> NewValue<'a> {
-        canonical_int(bytes).map_or(NewValue::Str(bytes), NewValue::Int)
-    }
-}
-
-/// The integer of which `bytes` is the one canonical decimal form (no sign but a leading minus, no leading zeros).
-#[inline]
-pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
-    if bytes.len() > 20 {
-        return None;
-    }
-    let (negative, digits) = match bytes {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] => {}
-        _ => return None,
-    }
-    digits.iter().try_fold(0_i64, |value, digit| {
-        let digit = i64::from(digit.wrapping_sub(b'0'));
-        let shifted = value.checked_mul(10).filter(|_| digit < 10)?;
-        if negative { shifted.checked_sub(digit) } else { shifted.checked_add(digit) }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn integers_are_those_that_print_alike(text in prop_oneof!["-?[0-9]{0,21}", "[ +0-9a-]{0,4}", any::<i64>().prop_map(|i| i.to_string())]) {
-            let expected = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
-            prop_assert_eq!(canonical_int(text.as_bytes()), expected);
-        }
-    }
-
-    #[test]
-    fn extreme_integers() {
-        for value in [i64::MIN, i64::MAX, 0, -1, 10] {
-            assert_eq!(canonical_int(value.to_string().as_bytes()), Some(value));
-        }
-        for text in ["9223372036854775808", "-9223372036854775809", "-0", "", "-", "00"] {
-            assert_eq!(canonical_int(text.as_bytes()), None, "{text}");
-        }
+        parse_i64(bytes).map_or(NewValue::Str(bytes), NewValue::Int)
     }
 }

@@ -21,7 +21,8 @@ use skerry_vectorset::check::check;
 use crate::checker::{FinalState, Operation};
 use crate::faults::Shim;
 use crate::model::{Action, Content, N_DATABASES, normal};
-use crate::program::{Expect, Facts, Program, Random};
+use crate::program::{Expect, Facts, Program};
+use crate::rng::Rng;
 
 /// Virtual time at the start.
 pub const START_MS: i64 = 1_700_000_000_000;
@@ -187,7 +188,7 @@ impl Cluster {
     pub fn settle(&mut self) {
         for _ in 0..MAX_STEPS {
             match self.events().into_iter().find(|event| !matches!(event, Event::Tick | Event::Send(_))) {
-                Some(event) => self.happen(event, &mut Random::new(0)),
+                Some(event) => self.happen(event, &mut Rng::new(0)),
                 None => return,
             }
         }
@@ -247,7 +248,7 @@ impl Cluster {
         events
     }
 
-    fn happen(&mut self, event: Event, random: &mut Random) {
+    fn happen(&mut self, event: Event, random: &mut Rng) {
         match event {
             Event::Send(remote) => {
                 let r = &self.remotes[remote];
@@ -271,7 +272,7 @@ impl Cluster {
     }
 
     /// Runs until all is sent and nothing is left to do. `disconnects`: steps at which a random client goes away.
-    pub fn run(&mut self, random: &mut Random, mut n_disconnects: usize) {
+    pub fn run(&mut self, random: &mut Rng, mut n_disconnects: usize) {
         // Some runs publish and deliver eagerly, some let mail pile up.
         let haste = 1 + random.below(4);
         for _ in 0..MAX_STEPS {

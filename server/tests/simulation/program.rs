@@ -6,35 +6,7 @@ use skerry_server::commands::TABLE;
 use skerry_server::server::Server;
 
 use crate::model::{Action, Word};
-
-/// A small seeded generator (splitmix64).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    pub fn chance(&mut self, one_in: usize) -> bool {
-        self.below(one_in) == 0
-    }
-
-    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
-}
+use crate::rng::Rng;
 
 /// Which commands a program draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +68,7 @@ pub struct Facts {
 const KEY_POOL: &[&str] = &["ant", "bee", "cow", "deer", "eel", "fox", "gnu", "hare"];
 
 /// The keys in play: four to six, on at least two shards, two of them bound by a hash tag.
-pub fn keys_in_play(random: &mut Random, server: &Server) -> Vec<Word> {
+pub fn keys_in_play(random: &mut Rng, server: &Server) -> Vec<Word> {
     loop {
         let mut keys: Vec<Word> = vec![b"{t}x".to_vec(), b"{t}y".to_vec()];
         for _ in 0..2 + random.below(3) {
@@ -113,7 +85,7 @@ pub fn keys_in_play(random: &mut Random, server: &Server) -> Vec<Word> {
 
 /// Writes the program of one client.
 pub struct Author<'a> {
-    pub random: &'a mut Random,
+    pub random: &'a mut Rng,
     pub server: &'a Server,
     pub keys: &'a [Word],
     pub profile: Profile,
@@ -126,7 +98,7 @@ pub struct Author<'a> {
 
 impl<'a> Author<'a> {
     pub fn new(
-        random: &'a mut Random,
+        random: &'a mut Rng,
         server: &'a Server,
         keys: &'a [Word],
         profile: Profile,

@@ -1,5 +1,7 @@
 //! SplitMix64 (Steele, Lea, Flood 2014): a seed names a whole program, on every machine and in every release.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 #[derive(Clone)]
 pub struct Rng(u64);
 
@@ -24,6 +26,11 @@ impl Rng {
     /// Uniform in `low..=high`.
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
+    }
+
+    /// True once in `one_in` times.
+    pub fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
     }
 
     pub fn percent(&mut self, p: usize) -> bool {

@@ -131,7 +131,8 @@ fn resolve(kind: Kind) -> (Kind, PathBuf) {
             Some(path) => {
                 let path = PathBuf::from(path);
                 let version = peer::version(&path).unwrap_or_else(|why| panic!("{why}"));
-                let is_redis = version.contains("Redis server") || version.contains("Valkey server");
+                let is_redis = !version.contains("Skerry")
+                    && (version.contains("Redis server") || version.contains("Valkey server"));
                 (if is_redis { Kind::Redis } else { kind }, path)
             }
         },

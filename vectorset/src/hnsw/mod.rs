@@ -257,6 +257,11 @@ impl Index {
         }
     }
 
+    /// The standard deviation of distances that are estimated by codes.
+    pub(crate) fn estimate_deviation(&self, probe: &Probe) -> f32 {
+        self.codes.as_ref().map_or(0.0, |codes| codes.deviation(&probe.code))
+    }
+
     /// A radius by the estimates of codes that leaves out hardly anything within `radius`.
     pub(crate) fn widened(&self, radius: f32) -> f32 {
         match self.codes.as_ref().map(Codes::form) {

@@ -76,11 +76,27 @@ impl Index {
         self.enter(0, filter, walk);
     }
 
-    /// Measures candidates exactly, in place.
-    pub(crate) fn rescore(&self, probe: &Probe, candidates: &mut [Candidate]) {
-        candidates.iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
-        let mut rest = candidates;
-        while !rest.is_empty() {
+    /// Measures candidates, which are sorted by their estimates, exactly and in place, from `at` on, until
+    /// all are, or until the rest is by `margin` too far for the nearest `wanted`, or until the budget is
+    /// spent. `at` is left where it ends.
+    pub(crate) fn rescore(
+        &self,
+        probe: &Probe,
+        candidates: &mut [Candidate],
+        at: &mut usize,
+        wanted: usize,
+        margin: f32,
+        budget: &mut usize,
+    ) -> Progress {
+        candidates[*at..].iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
+        while *at < candidates.len() {
+            if *budget == 0 {
+                return Progress::Unfinished;
+            }
+            let (done, rest) = candidates.split_at_mut(*at);
+            if done.len() >= wanted && rest[0].distance > kth_nearest(done, wanted) + margin {
+                return Progress::Done;
+            }
             let (four, ahead) = rest.split_at_mut(LANES.min(rest.len()));
             ahead.iter().take(LANES).for_each(|candidate| self.prefetch_exact(candidate.id));
             let mut ids = [NodeId(0); LANES];
@@ -91,8 +107,10 @@ impl Index {
                     candidate.distance = distance;
                 }
             });
-            rest = ahead;
+            *at += four.len();
+            *budget = budget.saturating_sub(four.len());
         }
+        Progress::Done
     }
 
     fn enter<F: Admit>(&self, level: usize, filter: &F, walk: &mut Walk) {
@@ -239,4 +257,10 @@ impl Index {
 #[inline(always)]
 fn role_of<F: Admit>(filter: &F, id: NodeId) -> Role {
     if !F::SELECTIVE || filter.admits(id) { Role::Answer } else { Role::Waypoint }
+}
+
+/// The distance of the `k`-th nearest of candidates in any order, of which there are at least `k`.
+fn kth_nearest(candidates: &[Candidate], k: usize) -> f32 {
+    let mut distances: Vec<f32> = candidates.iter().map(|candidate| candidate.distance).collect();
+    *distances.select_nth_unstable_by(k - 1, f32::total_cmp).1
 }

@@ -97,10 +97,9 @@ struct Running {
     hold: Option<Hold>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is moved to the heap whole, if it is suspended")]
 enum Kind {
-    Plain(Search),
-    Filtered(FilteredSearch, Filter),
+    Plain(Box<Search>),
+    Filtered(Box<FilteredSearch>, Filter),
 }
 
 impl Running {
@@ -116,11 +115,13 @@ impl Running {
         let search = match options.filter.take() {
             None => {
                 let mut search = Search::new(buffers);
-                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(search))
+                search.begin(set, query, wanted, guard).map(|()| Kind::Plain(Box::new(search)))
             }
             Some(filter) => {
                 let mut search = FilteredSearch::new(buffers);
-                search.begin(set, query, wanted, &filter, guard).map(|()| Kind::Filtered(search, filter))
+                search
+                    .begin(set, query, wanted, &filter, guard)
+                    .map(|()| Kind::Filtered(Box::new(search), filter))
             }
         };
         Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
