@@ -24,7 +24,7 @@ pub enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub fn len(self) -> usize {
+    fn len(self) -> usize {
         match self {
             Source::Set(set) => set.len(),
             Source::Zset(zset) => zset.len(),

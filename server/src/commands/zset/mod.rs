@@ -96,7 +96,7 @@ impl AddOptions {
         let Self { nx, xx, gt, lt, ch: _, incr } = *self;
         let fault = match () {
             () if nx && xx => "ERR XX and NX options at the same time are not compatible",
-            () if gt && nx || lt && nx || gt && lt => {
+            () if nx && (gt || lt) || gt && lt => {
                 "ERR GT, LT, and/or NX options at the same time are not compatible"
             }
             () if incr && n_members > 1 => "ERR INCR option supports a single increment-element pair",
