@@ -71,8 +71,8 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let config_file = config_file.map(|path| path.display().to_string());
     let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
     *server.listening.lock().unwrap_or_else(PoisonError::into_inner) = listening;
-    let signals =
-        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
     let mut polls = Vec::new();
     let mut doors = Vec::new();

@@ -19,6 +19,34 @@ const KINDS: [Kind; 3] =
     [Kind::Skerry { threads: 1 }, Kind::Skerry { threads: 2 }, Kind::Skerry { threads: 3 }];
 const MIB: usize = 1 << 20;
 
+/// A reply of two owners' halves is put together in a buffer that must not be kept.
+#[test]
+fn nothing_of_a_long_reply_of_two_owners_stays() {
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    let used = |conn: &mut support::conn::Conn| {
+        let info = conn.call(&["INFO", "memory"]);
+        let text = String::from_utf8_lossy(info.text().expect("a text")).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a line");
+        line.trim().parse::<usize>().expect("a number")
+    };
+    let value = vec![b'v'; 8 * MIB];
+    // Enough names that both workers own some.
+    let names: Vec<String> = (0..8).map(|n| format!("long{n}")).collect();
+    for name in &names {
+        assert!(!conn.call(&[&b"SET"[..], name.as_bytes(), &value]).is_error());
+    }
+    let mut argv = vec!["MGET"];
+    argv.extend(names.iter().map(String::as_str));
+    assert_eq!(conn.call(&argv).items().map(|items| items.len()), Some(names.len()));
+    conn.call(&["FLUSHALL"]);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while used(&mut conn) > 16 * MIB {
+        assert!(Instant::now() < deadline, "{} bytes stay", used(&mut conn));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Random pipelines against a map: every byte of every reply is the one expected.
 #[test]
 fn long_strings_are_what_was_written() {

@@ -74,11 +74,15 @@ impl Rows {
     }
 }
 
+/// The longest vector of a set whose metric counts lengths, squared: four such lengths squared are a float32 yet.
+const MAX_SQUARE: f64 = f32::MAX as f64 / 16.0;
+
 /// Brings `vector` into whole blocks, as the metric wants it stored. Returns the factor that gives it back.
 pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) -> Result<f64, Error> {
     let squares = sum_of_squares(vector);
     // The square of a finite float32 is finite in f64, and so is the sum of as many as there may be.
-    if !squares.is_finite() {
+    // Where lengths count, products and differences must be finite in f32 as well.
+    if !squares.is_finite() || metric != Metric::Cosine && squares > MAX_SQUARE {
         return Err(Error::NotFinite);
     }
     let l2 = match metric {
@@ -115,4 +119,19 @@ pub(crate) fn denormalize(row: &[f32], l2: f64) -> Vec<f32> {
 /// The `dim` components of a row.
 pub(crate) fn floats(row: &[Block], dim: usize) -> &[f32] {
     &floats_of(row)[..dim]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_that_overflow_are_refused_where_lengths_count() {
+        let mut row = Vec::new();
+        for metric in [Metric::L2, Metric::Ip] {
+            assert_eq!(normalize(&[3e38; 3], metric, &mut row), Err(Error::NotFinite));
+            assert_eq!(normalize(&[1e18; 3], metric, &mut row), Ok(1.0));
+        }
+        assert!(normalize(&[3e38; 3], Metric::Cosine, &mut row).is_ok_and(f64::is_finite));
+    }
 }

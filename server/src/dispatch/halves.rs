@@ -19,7 +19,7 @@ use skerry_resp::request::ArgRange;
 use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
-use crate::client::{Client, ClientId, Parked, Slot};
+use crate::client::{Client, ClientId, KEPT_BUFFER, Parked, Slot};
 use crate::command::{Caller, Find, Handler};
 use crate::commands::{Halves, Row};
 use crate::lend::holds::Admission;
@@ -255,7 +255,9 @@ impl Node {
                 Reply::new(&mut out, half.proto).error(INTERNAL_ERROR);
             }
         }
-        self.half_reply = ours;
+        if ours.capacity() <= KEPT_BUFFER {
+            self.half_reply = ours;
+        }
         if let Some(mut client) = client {
             client.n_lends -= 1;
             if half.mode == HoldMode::Exclusive {
