@@ -5,6 +5,7 @@
 //! | [`parse_i64`] | `string2ll` | ``, `+1`, ` 1`, `01`, `-0`, 2^63 |
 //! | [`parse_u64`] | `string2ull` | ``, `1 `, `-1`, 2^64 |
 //! | [`parse_f64`] | `getDoubleFromObject` (C's `strtod` on the whole text) | ``, ` 1`, `1 `, `nan`, `1e400`, `1e-400` |
+//! | [`format_17g`] | `%.17g`, where Redis prints a score so | |
 //! | [`format_f64`] | `d2string`: integers below 2^62 in full, else Grisu2's digits | |
 //! | [`LongDouble`] | `string2ld`, `long double` addition, `ld2string` for people | as `parse_f64`, and 5,120 bytes |
 //!
@@ -16,7 +17,7 @@ mod grisu;
 mod literal;
 mod long_double;
 
-pub use double::{FloatText, format_f64, parse_f64};
+pub use double::{FloatText, format_17g, format_f64, parse_f64};
 pub use long_double::LongDouble;
 
 /// A decimal `i64` in its one canonical form: no plus, no blanks, no leading zeros, no `-0`.

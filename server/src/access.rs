@@ -14,7 +14,8 @@ use crate::error::CommandError;
 use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
-use crate::types::{Element, Hash, List, Set};
+use crate::types::aggregate::Source;
+use crate::types::{Element, Hash, List, Set, Zset};
 use skerry_resp::reply::Reply;
 
 /// Keys that are fetched from memory together.
@@ -94,7 +95,7 @@ pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
         View::Int(value) => Ok(Text::Int(value)),
         View::Str(bytes) => Ok(Text::Bytes(bytes)),
         View::Shared(bytes) => Ok(Text::Shared(bytes)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => {
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
             Err(CommandError::WrongType)
         }
     }
@@ -201,9 +202,33 @@ impl Shard {
     typed!(List, read_list, list_mut, list_or_new);
     typed!(Set, read_set, set_mut, set_or_new);
     typed!(Hash, read_hash, hash_mut, hash_or_new);
+    typed!(Zset, read_zset, zset_mut, zset_or_new);
 
     /// The living sets of `keys`, in their order, for reading; counts hits and misses.
     pub fn read_sets(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<&Set>>, CommandError> {
+        self.read_all(at, keys, |view| if let View::Set(set) = view { Some(set) } else { None })
+    }
+
+    /// The living sorted sets and sets of `keys`, in their order, for reading; counts hits and misses.
+    pub fn read_sources(
+        &mut self,
+        at: At,
+        keys: &[Key<'_>],
+    ) -> Result<Vec<Option<Source<'_>>>, CommandError> {
+        self.read_all(at, keys, |view| match view {
+            View::Set(set) => Some(Source::Set(set)),
+            View::Zset(zset) => Some(Source::Zset(zset)),
+            _ => None,
+        })
+    }
+
+    /// What `wanted` makes of the living values of `keys`, or WRONGTYPE where it makes nothing of one.
+    fn read_all<'s, T>(
+        &'s mut self,
+        at: At,
+        keys: &[Key<'_>],
+        wanted: impl Fn(View<'s>) -> Option<T>,
+    ) -> Result<Vec<Option<T>>, CommandError> {
         for keys in keys.chunks(PREFETCH_WAVE) {
             let keyspace = self.keyspace(at.db);
             keys.iter().for_each(|key| keyspace.prefetch_bucket(key.hash));
@@ -211,17 +236,18 @@ impl Shard {
             keys.iter().for_each(|key| self.expire_on_access(at, key));
         }
         let (keyspace, stats) = self.keyspace_and_stats(at.db);
-        let set_of = |key| match keyspace.peek(key).map(EntryRef::view) {
+        let keyspace: &'s _ = keyspace;
+        let read = |key| match keyspace.peek(key).map(EntryRef::view) {
             None => {
                 stats.keyspace_misses += 1;
                 Ok(None)
             }
             Some(view) => {
                 stats.keyspace_hits += 1;
-                if let View::Set(set) = view { Ok(Some(set)) } else { Err(CommandError::WrongType) }
+                wanted(view).map(Some).ok_or(CommandError::WrongType)
             }
         };
-        keys.iter().map(set_of).collect()
+        keys.iter().map(read).collect()
     }
 
     /// Gives `key` a value, whatever it held. Reports nothing: the handler knows the event.

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use mio::{Poll, Waker};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Startup;
@@ -72,7 +72,7 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let server = Arc::new(Server::new(config, config_file, n_threads, unix_ms(), seed));
     *server.listening.lock().unwrap_or_else(PoisonError::into_inner) = listening;
     let signals =
-        Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
     let mut polls = Vec::new();
     let mut doors = Vec::new();
@@ -157,9 +157,10 @@ fn clients_within_open_files(wanted: u32, n_threads: usize) -> Result<u32, Strin
     Ok(reduced)
 }
 
-/// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop.
+/// Waits for a signal or SHUTDOWN (which raises SIGTERM), then wakes every worker to stop. A closed terminal's SIGHUP is passed
+/// over, as in Redis: everything is in memory.
 fn wait_for_signal(mut signals: Signals, server: &Server, doors: &[Door]) {
-    if let Some(signal) = signals.forever().next() {
+    if let Some(signal) = signals.forever().find(|signal| *signal != SIGHUP) {
         if !server.is_shutdown_asked.load(Ordering::SeqCst) {
             let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             log::warning(&format!("Received {name} scheduling shutdown..."));

@@ -217,6 +217,7 @@ pub fn handle_of(
             | View::List(_)
             | View::Set(_)
             | View::Hash(_)
+            | View::Zset(_)
             | View::Lent => Err(CommandError::WrongType),
         },
     }
@@ -233,6 +234,7 @@ pub fn peek_handle(shard: &mut Shard, db: DbIndex, key: &Key<'_>, now_ms: i64) -
             | View::List(_)
             | View::Set(_)
             | View::Hash(_)
+            | View::Zset(_)
             | View::Lent => None,
         },
         Lookup::Absent | Lookup::Expired => None,

@@ -94,6 +94,8 @@ pub struct Work {
     pub is_unfinished: bool,
     kept: HashMap<ClientId, Begun>,
     line: VecDeque<ClientId>,
+    /// Whose slice runs.
+    running: Option<ClientId>,
     /// Slices that the first in the line has had in a row.
     n_slices: u32,
     spare: Vec<SearchScratch>,
@@ -110,6 +112,7 @@ impl Default for Work {
             is_unfinished: false,
             kept: HashMap::new(),
             line: VecDeque::new(),
+            running: None,
             n_slices: 0,
             spare: Vec::new(),
             sizes,
@@ -180,18 +183,18 @@ impl Work {
         self.is_unfinished = false;
         self.left = 0;
         self.keep(client);
-        // The one whose slice has just ended stands first again, but for its turn to let others go on.
-        if self.n_slices > 0 && (self.n_slices < SLICES_IN_A_ROW || self.kept.len() >= MAX_BEGUN) {
-            self.line.push_front(client);
-        } else {
-            self.n_slices = 0;
-            self.line.push_back(client);
+        // The one whose slice ends stands first again, but for its turn to let others go on.
+        let may_go_on = self.n_slices < SLICES_IN_A_ROW || self.kept.len() >= MAX_BEGUN;
+        match self.running == Some(client) && may_go_on {
+            true => self.line.push_front(client),
+            false => self.line.push_back(client),
         }
     }
 
     /// The client whose request may run now, with a slice to spend.
     pub fn next_slice(&mut self) -> Option<ClientId> {
         let client = self.line.pop_front()?;
+        self.running = Some(client);
         self.n_slices += 1;
         self.counts.slices += 1;
         self.left = self.sizes.slice;
@@ -200,6 +203,7 @@ impl Work {
 
     /// Whatever the slice was for has run.
     pub fn end_slice(&mut self, client: ClientId) {
+        self.running = None;
         if self.line.front() != Some(&client) {
             self.n_slices = 0;
         }
@@ -244,4 +248,51 @@ impl Work {
 
 fn units(dim: u32) -> usize {
     1 + dim as usize / UNIT_DIM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::ShardId;
+
+    fn client(slot: usize) -> ClientId {
+        ClientId::new(ShardId(0), slot, 0)
+    }
+
+    /// One slice of whoever is first; it is not done.
+    fn slice(work: &mut Work) -> ClientId {
+        let first = work.next_slice().expect("somebody waits");
+        work.resume(first);
+        work.begun = Some(Begun::Search(Box::new(())));
+        work.line_up(first);
+        work.end_slice(first);
+        first
+    }
+
+    #[test]
+    fn the_line_is_first_come_first_served_but_for_long_ones() {
+        let (a, b, c) = (client(1), client(2), client(3));
+        let mut work = Work::default();
+        work.line_up(a);
+        work.line_up(b);
+        let mut order = vec![slice(&mut work)];
+        // Who comes while the first is between two slices does not pass the others.
+        work.begin_turn();
+        assert_eq!(work.distances(1), 0, "nobody begins while somebody waits");
+        work.line_up(c);
+        order.extend((0..9).map(|_| slice(&mut work)));
+        assert_eq!(order, [a, a, a, a, b, b, b, b, c, c]);
+        work.leave(a);
+        assert_eq!(work.n_kept(), 4, "what the others have begun, and their places");
+    }
+
+    #[test]
+    fn with_many_begun_the_first_is_finished_first() {
+        let mut work = Work::default();
+        (0..MAX_BEGUN + 2).for_each(|slot| work.line_up(client(slot)));
+        let order: Vec<ClientId> =
+            (0..MAX_BEGUN * SLICES_IN_A_ROW as usize).map(|_| slice(&mut work)).collect();
+        assert_eq!(order.last(), Some(&client(MAX_BEGUN - 1)));
+        assert_eq!(slice(&mut work), client(MAX_BEGUN - 1), "no further one is begun");
+    }
 }

@@ -131,3 +131,16 @@ fn maxclients_is_bounded_by_open_files() {
     let possible = &text[front.len()..];
     assert_eq!(conn.call(&["CONFIG", "SET", "maxclients", possible]).text(), Some(&b"OK"[..]), "{possible}");
 }
+
+/// A closed terminal or a log rotation must not end a server whose data is in memory: Redis ignores SIGHUP.
+#[test]
+fn a_hangup_is_passed_over() {
+    let mut server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    let status = std::process::Command::new("kill").args(["-HUP", &server.pid().to_string()]).status();
+    assert!(status.expect("kill runs").success());
+    for _ in 0..50 {
+        assert!(!conn.call(&["PING"]).is_error());
+    }
+    assert!(server.is_alive());
+}

@@ -49,6 +49,8 @@ pub(crate) trait Pool {
     fn insert(&mut self, candidate: Candidate, role: Role) -> bool;
     /// The nearest node not yet expanded, now counted as expanded; `None` when the nearest `ef` all are.
     fn next(&mut self) -> Option<NodeId>;
+    /// A distance from which on no node is kept; infinite as long as any is.
+    fn bound(&self) -> f32;
     /// Writes the answers, the nearest first.
     fn finish(&mut self, found: &mut Vec<Candidate>);
 }
@@ -105,6 +107,12 @@ impl Pool for SortedPool {
             }
         }
         None
+    }
+
+    #[inline]
+    fn bound(&self) -> f32 {
+        let worst = self.entries.last().filter(|_| self.entries.len() == self.ef);
+        worst.map_or(f32::INFINITY, |&(worst, _)| worst)
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {
@@ -170,6 +178,10 @@ impl Pool for HeapPool {
     fn next(&mut self) -> Option<NodeId> {
         let Reverse(candidate) = self.candidates.pop()?;
         (candidate.distance <= self.limit()).then_some(candidate.id)
+    }
+
+    fn bound(&self) -> f32 {
+        if self.reach > f32::NEG_INFINITY { f32::INFINITY } else { self.limit() }
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {

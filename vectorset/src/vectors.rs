@@ -76,25 +76,35 @@ impl Rows {
 
 /// Brings `vector` into whole blocks, as the metric wants it stored. Returns the factor that gives it back.
 pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) -> Result<f64, Error> {
-    let mut squares = 0.0_f64;
-    for &x in vector {
-        if !x.is_finite() {
-            return Err(Error::NotFinite);
-        }
-        squares += f64::from(x) * f64::from(x);
+    let squares = sum_of_squares(vector);
+    // The square of a finite float32 is finite in f64, and so is the sum of as many as there may be.
+    if !squares.is_finite() {
+        return Err(Error::NotFinite);
     }
     let l2 = match metric {
         Metric::Cosine if squares > 0.0 => squares.sqrt(),
         Metric::Cosine | Metric::L2 | Metric::Ip => 1.0,
     };
+    let per_l2 = 1.0 / l2;
     row.clear();
     row.resize(vector.len().div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
     for (block, part) in row.iter_mut().zip(vector.chunks(BLOCK_FLOATS)) {
         for (to, &x) in block.0.iter_mut().zip(part) {
-            *to = (f64::from(x) / l2) as f32;
+            *to = (f64::from(x) * per_l2) as f32;
         }
     }
     Ok(l2)
+}
+
+/// In lanes of its own for each place of a block: one sum would wait for itself at every step.
+fn sum_of_squares(vector: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; BLOCK_FLOATS];
+    for part in vector.chunks(BLOCK_FLOATS) {
+        for (sum, &x) in sums.iter_mut().zip(part) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    sums.iter().sum()
 }
 
 /// A stored vector as it was given, up to rounding.

@@ -326,21 +326,24 @@ fn duplicates_do_not_hide_distinct_elements() {
 
 #[test]
 fn identical_elements_cost_no_more_than_others() {
-    let work = |distinct: bool| {
-        let mut random = Random(3);
-        let mut set = Fixture::new(16, 8);
-        let same = random.vector(16);
-        let begin = thread_cpu_time();
-        for i in 0..5_000 {
-            let vector = if distinct { random.vector(16) } else { same.clone() };
-            set.add(&element(i), &vector);
-        }
-        let spent = thread_cpu_time() - begin;
-        assert_eq!(set.check().n_reachable, 5_000);
-        spent
-    };
-    let (identical, distinct) = (work(false), work(true));
-    assert!(identical < distinct * 4, "{identical:?} against {distinct:?}");
+    // Float32 rows, and codes.
+    for (dim, n) in [(16, 5_000), (128, 3_000)] {
+        let work = |distinct: bool| {
+            let mut random = Random(3);
+            let mut set = Fixture::new(dim, 8);
+            let same = random.vector(dim);
+            let begin = thread_cpu_time();
+            for i in 0..n {
+                let vector = if distinct { random.vector(dim) } else { same.clone() };
+                set.add(&element(i), &vector);
+            }
+            let spent = thread_cpu_time() - begin;
+            assert_eq!(set.check().n_reachable, n);
+            spent
+        };
+        let (identical, distinct) = (work(false), work(true));
+        assert!(identical < distinct * 4, "dim {dim}: {identical:?} against {distinct:?}");
+    }
 }
 
 fn thread_cpu_time() -> std::time::Duration {

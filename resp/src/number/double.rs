@@ -120,6 +120,27 @@ pub fn format_f64(value: f64, text: &mut FloatText) -> &[u8] {
     &text.0[..at]
 }
 
+/// C's `%.17g`, which Redis shows in a few places.
+pub fn format_17g(value: f64) -> String {
+    const DIGITS: i32 = 17;
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let scientific = format!("{value:.*e}", DIGITS as usize - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        trimmed(&format!("{value:.*}", (DIGITS - 1 - exponent) as usize))
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+    }
+}
+
 /// Writes `digits * 10^exponent` plainly when it is short enough, else with an exponent; returns the length.
 fn lay_out(digits: &[u8], exponent: i32, out: &mut [u8]) -> usize {
     let mut line = Line { out, len: 0 };
@@ -166,6 +187,30 @@ impl Line<'_> {
     fn zeros(&mut self, n: i32) {
         for _ in 0..n {
             self.push(b"0");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::format_17g;
+
+    #[test]
+    fn values_are_printed_as_c_prints_them() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (0.1, "0.10000000000000001"),
+            (1e17, "1e+17"),
+            (12_345_678_901_234_567.0, "12345678901234568"),
+            (1e-5, "1.0000000000000001e-05"),
+            (0.0001, "0.0001"),
+            (f64::NEG_INFINITY, "-inf"),
+            (1.5e300, "1.5000000000000001e+300"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(format_17g(value), text);
         }
     }
 }

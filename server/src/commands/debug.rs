@@ -79,6 +79,7 @@ fn encoding(entry: EntryRef<'_>) -> &'static str {
         View::List(list) => list.encoding(),
         View::Set(set) => set.encoding(),
         View::Hash(hash) => hash.encoding(),
+        View::Zset(zset) => zset.encoding(),
         View::Vector(_) => "raw",
         View::Lent => "unknown",
     }

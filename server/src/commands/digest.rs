@@ -6,6 +6,7 @@
 //! was dumped here and restored there does not.
 
 use sha1_smol::Sha1;
+use skerry_resp::number::format_17g;
 use skerry_vectorset::epoch::Guard;
 
 use crate::keyspace::{EntryRef, View};
@@ -70,6 +71,15 @@ impl Digest {
                     let mut pair = Digest::default();
                     pair.mix(text(&field, &mut digits));
                     pair.mix(text(&value, &mut digits));
+                    self.xor(&pair.0);
+                }
+            }
+            View::Zset(zset) => {
+                self.add_type(3);
+                for (member, score) in zset.iter() {
+                    let mut pair = Digest::default();
+                    pair.mix(text(&member, &mut digits));
+                    pair.mix(format_17g(score).as_bytes());
                     self.xor(&pair.0);
                 }
             }

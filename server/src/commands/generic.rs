@@ -91,6 +91,7 @@ fn type_name(view: View<'_>) -> &'static str {
         View::List(_) => "list",
         View::Set(_) => "set",
         View::Hash(_) => "hash",
+        View::Zset(_) => "zset",
         View::Vector(_) => "vectorset",
         View::Lent => "none",
     }
@@ -440,6 +441,7 @@ fn copy_of(view: View<'_>) -> Result<NewValue<'_>, CommandError> {
         View::List(list) => NewValue::Object(Object::List(list.clone())),
         View::Set(set) => NewValue::Object(Object::Set(set.clone())),
         View::Hash(hash) => NewValue::Object(Object::Hash(hash.clone())),
+        View::Zset(zset) => NewValue::Object(Object::Zset(zset.clone())),
         View::Vector(_) | View::Lent => {
             return Err(CommandError::text("ERR not supported for this module key"));
         }
@@ -600,6 +602,7 @@ fn encoding_name(entry: EntryRef<'_>) -> &'static str {
         View::List(list) => list.encoding(),
         View::Set(set) => set.encoding(),
         View::Hash(hash) => hash.encoding(),
+        View::Zset(zset) => zset.encoding(),
         View::Vector(_) | View::Lent => RAW,
     }
 }

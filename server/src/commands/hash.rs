@@ -5,11 +5,12 @@
 use skerry_resp::number::{LongDouble, parse_i64};
 use skerry_resp::reply::Reply;
 
+use super::scan::{Beside, NoValues, scan_collection};
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::shard::EventClass;
+use crate::shard::{EventClass, Shard};
 use crate::types::hash::Stored;
 use crate::types::{Digits, Element, Hash};
 
@@ -28,6 +29,7 @@ pub const COMMANDS: &[Command] = &[
     row("hincrby", 4, Handler::Shard(hincrby), "Adds to the integer in a field").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("hincrbyfloat", 4, Handler::Shard(hincrbyfloat), "Adds to the number in a field").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE), 1, 0, 1)]),
     row("hsetnx", 4, Handler::Shard(hsetnx), "Sets a field that does not exist yet").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::HASH).keys(&[range(KeyFlags::RW.with(KeyFlags::INSERT), 1, 0, 1)]),
+    row("hscan", -3, Handler::Shard(hscan), "Walks the fields with a cursor").flags(Flags::READONLY).acl(Acl::HASH).tips(&["nondeterministic_output"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
 ];
 
 fn hset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
@@ -202,4 +204,10 @@ fn hexists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let exists = ctx.shard.read_hash(ctx.at(), &key)?.is_some_and(|hash| hash.contains(args.get(2)));
     ctx.reply.integer(i64::from(exists));
     Ok(())
+}
+
+fn hscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    scan_collection(ctx, args, NoValues::Allowed, Shard::read_hash, |hash: &Hash, at, visit| {
+        hash.scan(at, |(field, value)| visit(field, Beside::Value(value)))
+    })
 }

@@ -14,12 +14,14 @@ pub mod info;
 pub mod list;
 pub mod memory;
 mod part;
+mod scan;
 pub mod server;
 pub mod set;
 pub mod string;
 mod subcommand;
 pub mod transactions;
 pub mod vectorset;
+pub mod zset;
 
 use std::sync::LazyLock;
 
@@ -40,6 +42,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
+    ("sorted-set", zset::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

@@ -9,12 +9,13 @@
 
 use skerry_resp::reply::Reply;
 
+use super::scan::{Beside, NoValues, scan_collection};
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, NewValue, Object, Ttl};
-use crate::shard::EventClass;
+use crate::shard::{EventClass, Shard};
 use crate::types::algebra::{difference, intersection, union};
 use crate::types::{Digits, Element, Limits, Set};
 
@@ -39,6 +40,7 @@ pub const COMMANDS: &[Command] = &[
     row("sunionstore", -3, Handler::Shard(sunionstore), "Stores the members that any of the sets has").flags(Flags::DENYOOM.with(Flags::WRITE)).acl(Acl::SET).keys(&[range(KeyFlags::OW.with(KeyFlags::UPDATE), 1, 0, 1), range(KeyFlags::RO.with(KeyFlags::ACCESS), 2, -1, 1)]),
     row("sdiff", -2, Handler::Shard(sdiff), "Shows the members that only the first set has").flags(Flags::READONLY).acl(Acl::SET).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, -1, 1)]),
     row("sdiffstore", -3, Handler::Shard(sdiffstore), "Stores the members that only the first set has").flags(Flags::DENYOOM.with(Flags::WRITE)).acl(Acl::SET).keys(&[range(KeyFlags::OW.with(KeyFlags::UPDATE), 1, 0, 1), range(KeyFlags::RO.with(KeyFlags::ACCESS), 2, -1, 1)]),
+    row("sscan", -3, Handler::Shard(sscan), "Walks the members with a cursor").flags(Flags::READONLY).acl(Acl::SET).tips(&["nondeterministic_output"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
 ];
 
 /// One lookup; nothing is allocated but what the set stores.
@@ -320,4 +322,10 @@ fn reply_members<'s>(members: impl Iterator<Item = Element<'s>>, reply: &mut Rep
     let members: Vec<Element<'_>> = members.collect();
     reply.set(members.len());
     members.into_iter().for_each(|member| reply_element(member, reply));
+}
+
+fn sscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    scan_collection(ctx, args, NoValues::Refused, Shard::read_set, |set: &Set, at, visit| {
+        set.scan(at, |member| visit(member, Beside::Nothing))
+    })
 }

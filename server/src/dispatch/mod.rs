@@ -269,6 +269,8 @@ impl Node {
             set_max_listpack_value: self.config.set_max_listpack_value as usize,
             hash_max_listpack_entries: self.config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: self.config.hash_max_listpack_value as usize,
+            zset_max_listpack_entries: self.config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: self.config.zset_max_listpack_value as usize,
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;

@@ -520,7 +520,9 @@ fn edit_slot<R>(
         View::Int(int) => zero_extended(itoa::Buffer::new().format(int).as_bytes(), min_len),
         View::Str(bytes) => zero_extended(bytes, min_len),
         View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => return None,
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
+            return None;
+        }
     };
     if long.len() < min_len {
         long.resize(min_len, 0);
@@ -543,7 +545,7 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
         View::Int(int) => Some(itoa::Buffer::new().format(int).len()),
         View::Str(bytes) => Some(bytes.len()),
         View::Shared(bytes) => Some(bytes.len()),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Vector(_) | View::Lent => None,
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => None,
     }
 }
 
@@ -551,7 +553,14 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
 fn take_shared(slot: &mut SlotMut<'_, Entry>) -> Bytes {
     slot.update(|entry| match entry.as_mut().into_object_mut() {
         Some(Object::Shared(bytes)) => std::mem::take(&mut **bytes),
-        Some(Object::List(_) | Object::Set(_) | Object::Hash(_) | Object::Vector(_) | Object::Alias(_))
+        Some(
+            Object::List(_)
+            | Object::Set(_)
+            | Object::Hash(_)
+            | Object::Zset(_)
+            | Object::Vector(_)
+            | Object::Alias(_),
+        )
         | None => Bytes::new(),
     })
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
-use crate::types::{Hash, List, Set};
+use crate::types::{Hash, List, Set, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
@@ -19,6 +19,7 @@ pub enum Object {
     List(List),
     Set(Set),
     Hash(Hash),
+    Zset(Zset),
     Vector(Box<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
@@ -38,6 +39,7 @@ impl Object {
             Object::List(list) => list.free_slice(budget),
             Object::Set(set) => set.free_slice(budget),
             Object::Hash(hash) => hash.free_slice(budget),
+            Object::Zset(zset) => zset.free_slice(budget),
             Object::Vector(vector) => vector.free_slice(budget),
             Object::Alias(_) => true,
         }
@@ -51,6 +53,7 @@ impl Object {
             Object::List(list) => list.prefetch(),
             Object::Set(set) => set.prefetch(wave),
             Object::Hash(hash) => hash.prefetch(wave),
+            Object::Zset(zset) => zset.prefetch(wave),
             Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => false,
         }
     }
@@ -62,6 +65,7 @@ impl Object {
             Object::List(list) => list.memory_bytes(),
             Object::Set(set) => set.memory_bytes(),
             Object::Hash(hash) => hash.memory_bytes(),
+            Object::Zset(zset) => zset.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -73,6 +77,7 @@ impl Object {
             Object::List(list) => View::List(list),
             Object::Set(set) => View::Set(set),
             Object::Hash(hash) => View::Hash(hash),
+            Object::Zset(zset) => View::Zset(zset),
             Object::Vector(vector) => View::Vector(vector),
             Object::Alias(alias) => alias.target().view(),
         }
@@ -91,6 +96,7 @@ pub enum View<'a> {
     List(&'a List),
     Set(&'a Set),
     Hash(&'a Hash),
+    Zset(&'a Zset),
     Vector(&'a VectorValue),
     /// The value is away: another shard works on it.
     Lent,

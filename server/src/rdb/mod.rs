@@ -65,7 +65,7 @@ pub fn dump(view: View<'_>, compression: Compression) -> Result<Vec<u8>, Command
             writer.string(bytes);
         }
         View::Vector(value) => vectorset::write(value, &mut writer)?,
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Lent => {
+        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Lent => {
             return Err(CommandError::text("ERR DUMP of this type is not supported yet by Skerry"));
         }
     }

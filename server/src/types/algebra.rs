@@ -81,7 +81,7 @@ pub fn stored<'s>(elements: impl Iterator<Item = Element<'s>>, limits: &Limits) 
 
 /// Hashes canonical elements under the process's seed: members are the clients' choice.
 #[derive(Clone, Copy)]
-struct ElementHash(HashSeed);
+pub(super) struct ElementHash(pub(super) HashSeed);
 
 impl BuildHasher for ElementHash {
     type Hasher = ElementHasher;
@@ -91,7 +91,7 @@ impl BuildHasher for ElementHash {
     }
 }
 
-struct ElementHasher {
+pub(super) struct ElementHasher {
     seed: HashSeed,
     hash: u64,
 }

@@ -35,6 +35,26 @@ pub struct MemberRef<'a> {
     owner: PhantomData<&'a Member>,
 }
 
+/// A member's place, for an index beside the table that owns it.
+#[derive(Clone, Copy)]
+pub struct MemberPlace(NonNull<u8>);
+
+// SAFETY: it says where a member is and gives no access by itself; the member is `Send` and `Sync`.
+unsafe impl Send for MemberPlace {}
+// SAFETY: as above.
+unsafe impl Sync for MemberPlace {}
+
+impl MemberPlace {
+    /// The member that stands there.
+    ///
+    /// # Safety
+    /// The member this was asked of is alive and is not changed but by values of the same length for as long as `'a`.
+    #[inline(always)]
+    pub unsafe fn member<'a>(self) -> MemberRef<'a> {
+        MemberRef { raw: self.0, owner: PhantomData }
+    }
+}
+
 /// Where things stand in an allocation: all that its header says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
@@ -189,6 +209,11 @@ impl<'a> MemberRef<'a> {
     /// Tells members apart while their table is not changed.
     pub fn address(self) -> usize {
         self.raw.addr().get()
+    }
+
+    /// Where it stands.
+    pub fn place(self) -> MemberPlace {
+        MemberPlace(self.raw)
     }
 
     /// A copy in an allocation of its own.

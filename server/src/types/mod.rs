@@ -1,12 +1,14 @@
-//! The values behind lists, sets and hashes, as plain data structures.
+//! The values behind lists, sets, hashes and sorted sets, as plain data structures.
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
-//! `intset` and `hash`, whose big encoding is `members`; `algebra` combines sets.
+//! `intset` and `hash`, whose big encoding is `members`; `zset` keeps a table of them beside its `ranking`; `algebra` combines
+//! sets.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
 //! change exactly where Redis 8.2.3 changes them (`OBJECT ENCODING` is observable); a changing call is given the
 //! `Limits` in force.
 
+pub mod aggregate;
 pub mod algebra;
 pub mod element;
 pub mod hash;
@@ -17,12 +19,15 @@ mod members;
 mod node;
 pub mod packed;
 mod quicklist;
+mod ranking;
 pub mod set;
+pub mod zset;
 
 pub use element::{Digits, Element};
 pub use hash::Hash;
 pub use list::List;
 pub use set::Set;
+pub use zset::Zset;
 
 use crate::keyspace::hash::HashSeed;
 
@@ -36,6 +41,8 @@ pub struct Limits {
     pub set_max_listpack_value: usize,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
+    pub zset_max_listpack_entries: usize,
+    pub zset_max_listpack_value: usize,
     pub seed: HashSeed,
 }
 
@@ -49,6 +56,8 @@ impl Limits {
             set_max_listpack_value: 64,
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
+            zset_max_listpack_entries: 128,
+            zset_max_listpack_value: 64,
             seed,
         }
     }

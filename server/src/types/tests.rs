@@ -8,6 +8,7 @@ mod hash_model;
 mod list_model;
 mod memory;
 mod set_model;
+mod zset_model;
 
 use super::{Element, Limits};
 use crate::keyspace::hash::HashSeed;

@@ -9,7 +9,7 @@
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
 //! | Scan | cursors and pages: a whole iteration is compared as a set |
-//! | RandomKey, RandomMember, RandomField | the pick: same number of picks, each of them a member |
+//! | RandomKey, RandomMember, RandomField, RandomScored | the pick: same number of picks, each of them a member |
 //! | Pop | the pick; afterwards both are brought to the same remaining set |
 //! | Exec | each reply by the normaliser of its queued command |
 
@@ -28,6 +28,7 @@ pub(crate) enum Compare {
     RandomKey,
     RandomMember,
     RandomField,
+    RandomScored,
     Pop,
     Exec,
 }
@@ -37,7 +38,12 @@ impl Compare {
     pub(crate) fn runs_alone(self) -> bool {
         matches!(
             self,
-            Compare::Scan | Compare::RandomKey | Compare::RandomMember | Compare::RandomField | Compare::Pop
+            Compare::Scan
+                | Compare::RandomKey
+                | Compare::RandomMember
+                | Compare::RandomField
+                | Compare::RandomScored
+                | Compare::Pop
         )
     }
 
@@ -72,7 +78,7 @@ impl Compare {
             },
             // These are compared where they are run; what is left are errors, equal or not.
             Compare::Scan | Compare::RandomKey | Compare::RandomMember => false,
-            Compare::RandomField | Compare::Pop => false,
+            Compare::RandomField | Compare::RandomScored | Compare::Pop => false,
         }
     }
 }

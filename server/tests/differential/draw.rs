@@ -11,16 +11,20 @@ use std::collections::BTreeSet;
 
 pub(crate) const N_CONNS: usize = 3;
 
-const STRINGS: &[&str] = &["s0", "s1", "s2", "{a}s3", "{a}s4", "{b}s5", "s6"];
-const LISTS: &[&str] = &["l0", "l1", "{a}l2", "{b}l3"];
+const STRINGS: &[&str] = &["s0", "s1", "s2", "{a}s3", "{b}s4"];
+const LISTS: &[&str] = &["l0", "l1", "{a}l2"];
 const SETS: &[&str] = &["t0", "t1", "{a}t2", "{a}t3"];
-const HASHES: &[&str] = &["h0", "h1", "{a}h2", "{b}h3", "h4"];
+const HASHES: &[&str] = &["h0", "h1", "{a}h2", "{b}h3"];
+const ZSETS: &[&str] = &["z0", "z1", "{a}z2"];
+/// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
+const FLAT: &[&str] = &["f0"];
+const _: () =
+    assert!(STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() + ZSETS.len() + FLAT.len() <= 20);
 /// Vector sets by their quantization, which every VADD has to repeat.
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
-const CLASSES: &[&[&str]] = &[STRINGS, LISTS, SETS, HASHES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
-const _: () = assert!(STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() <= 20);
+const CLASSES: &[&[&str]] = &[STRINGS, LISTS, SETS, HASHES, ZSETS, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -274,6 +278,15 @@ impl Draw {
             "list" => self.key(LISTS),
             "set" => self.key(SETS),
             "hash" => self.key(HASHES),
+            "zset" => self.key(ZSETS),
+            "flat" => FLAT[0].as_bytes().to_vec(),
+            "source" => {
+                let class = if self.rng.percent(75) { ZSETS } else { SETS };
+                self.key(class)
+            }
+            "score" => self.score(),
+            "smin" | "smax" => self.score_bound(),
+            "lmin" | "lmax" => self.name_bound(),
             "vq8" => self.key(VECTORS_Q8),
             "vf32" => self.key(VECTORS_F32),
             "vbin" => self.key(VECTORS_BIN),
@@ -332,6 +345,40 @@ impl Draw {
             other => panic!("no generator is called {other}"),
         };
         number.to_string().into_bytes()
+    }
+
+    fn score(&mut self) -> Vec<u8> {
+        match self.rng.below(20) {
+            0 => self.malformed(),
+            1 => self
+                .rng
+                .pick(&["inf", "-inf", "+inf", "1e300", "-1e300", "5e18", "1e-310"])
+                .as_bytes()
+                .to_vec(),
+            2..5 => self.rng.pick(FLOATS).as_bytes().to_vec(),
+            _ => self.rng.within(-3, 9).to_string().into_bytes(),
+        }
+    }
+
+    fn score_bound(&mut self) -> Vec<u8> {
+        let exclusive = if self.rng.percent(25) { "(" } else { "" };
+        let bound = match self.rng.below(8) {
+            0 => b"-inf".to_vec(),
+            1 => b"+inf".to_vec(),
+            2 => self.score(),
+            _ => self.rng.within(-4, 10).to_string().into_bytes(),
+        };
+        [exclusive.as_bytes(), &bound].concat()
+    }
+
+    fn name_bound(&mut self) -> Vec<u8> {
+        match self.rng.below(12) {
+            0 | 1 => b"-".to_vec(),
+            2 | 3 => b"+".to_vec(),
+            4 => self.malformed(),
+            5..8 => [&b"("[..], &self.small_name("m", 8)].concat(),
+            _ => [&b"["[..], &self.small_name("m", 8)].concat(),
+        }
     }
 
     fn malformed(&mut self) -> Vec<u8> {

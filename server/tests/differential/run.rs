@@ -181,15 +181,25 @@ impl Pair {
         let truth = match step.compare {
             Compare::RandomKey => vec![b"KEYS".to_vec(), b"*".to_vec()],
             Compare::RandomField => vec![b"HGETALL".to_vec(), key.clone()],
+            Compare::RandomScored => ["ZRANGE", "", "0", "-1", "WITHSCORES"]
+                .iter()
+                .map(|word| if word.is_empty() { key.clone() } else { word.as_bytes().to_vec() })
+                .collect(),
             _ => vec![b"SMEMBERS".to_vec(), key.clone()],
         };
         let truths = self.both_call(conn, &truth)?;
-        let width = if step.compare == Compare::RandomField { 2 } else { 1 };
+        let width = match step.compare {
+            Compare::RandomField => 2,
+            Compare::RandomScored => 0,
+            _ => 1,
+        };
         if unordered(&truths.0, width) != unordered(&truths.1, width) {
             return Err(format!("{}: {}", words::show(&truth), both(&truths.0, &truths.1)));
         }
         let (ours, theirs) = self.both_call(conn, &step.argv)?;
-        let truth = truths.1.items().unwrap_or_default();
+        let nested = truths.1.items().unwrap_or_default();
+        let truth: Vec<Reply> =
+            nested.iter().flat_map(|item| item.items().unwrap_or_else(|| vec![item.clone()])).collect();
         check_pick(step, &ours, &theirs, &truth)?;
         if step.compare == Compare::Pop && !theirs.is_error() && !theirs.is_null() {
             self.repair(conn, &key, &truth, &[ours, theirs.clone()])?;
@@ -249,7 +259,7 @@ fn check_pick(step: &Step, ours: &Reply, theirs: &Reply, truth: &[Reply]) -> Res
     let of_truth = if is_pairs {
         let pairs: Vec<&[Reply]> = truth.chunks(2).collect();
         flat.chunks(2).all(|pair| pairs.contains(&pair))
-    } else if step.compare == Compare::RandomField {
+    } else if matches!(step.compare, Compare::RandomField | Compare::RandomScored) {
         flat.iter().all(|field| truth.chunks(2).any(|pair| pair[0] == *field))
     } else {
         flat.iter().all(|member| truth.contains(member))
@@ -262,6 +272,10 @@ fn check_pick(step: &Step, ours: &Reply, theirs: &Reply, truth: &[Reply]) -> Res
 /// A whole iteration: the elements of all pages, sorted, each once; an error as it is.
 fn scan(conn: &mut Conn, argv: &[Vec<u8>]) -> Result<Reply, String> {
     let mut argv = argv.to_vec();
+    // SCAN has no key; a field or member comes with its value or score.
+    let cursor_at = if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 };
+    let has_pairs = argv[0].len() > 4 && !argv[0][0].eq_ignore_ascii_case(&b's');
+    let width = if has_pairs && !argv.iter().any(|word| word == b"NOVALUES") { 2 } else { 1 };
     let mut all = BTreeSet::new();
     for _ in 0..10_000 {
         let reply = call(conn, &argv)?;
@@ -273,11 +287,11 @@ fn scan(conn: &mut Conn, argv: &[Vec<u8>]) -> Result<Reply, String> {
         let [Reply::Bulk(cursor), Reply::Array(elements)] = &page[..] else {
             return Err(format!("{} gives {}", words::show(&argv), notation::show(&reply)));
         };
-        all.extend(elements.iter().cloned());
+        all.extend(elements.chunks(width).map(|pair| Reply::Array(pair.to_vec())));
         if cursor == b"0" {
             return Ok(Reply::Array(all.into_iter().collect()));
         }
-        argv[1] = cursor.clone();
+        argv[cursor_at] = cursor.clone();
     }
     Err(format!("{} does not end", words::show(&argv)))
 }
@@ -309,6 +323,7 @@ fn dump(side: &mut Side, db: &str) -> Vec<String> {
                 b"list" => call(conn, &["LRANGE", "0", "-1"]),
                 b"set" => unordered(&call(conn, &["SMEMBERS"]), 1),
                 b"hash" => unordered(&call(conn, &["HGETALL"]), 2),
+                b"zset" => call(conn, &["ZRANGE", "0", "-1", "WITHSCORES"]),
                 b"vectorset" => call(conn, &["DEBUG", "DIGEST-VALUE"]),
                 _ => Reply::Null,
             };

