@@ -285,8 +285,12 @@ impl Draw {
                 self.key(class)
             }
             "score" => self.score(),
-            "smin" | "smax" => self.score_bound(),
-            "lmin" | "lmax" => self.name_bound(),
+            "smin" => self.score_bound("-inf", -4, 4),
+            "smax" => self.score_bound("+inf", 1, 10),
+            "lmin" => self.name_bound("-", 0, 4),
+            "lmax" => self.name_bound("+", 3, 8),
+            "zero" => b"0".to_vec(),
+            "small" => self.rng.within(0, 2).to_string().into_bytes(),
             "vq8" => self.key(VECTORS_Q8),
             "vf32" => self.key(VECTORS_F32),
             "vbin" => self.key(VECTORS_BIN),
@@ -360,24 +364,26 @@ impl Draw {
         }
     }
 
-    fn score_bound(&mut self) -> Vec<u8> {
+    /// Mostly within `low..=high`, sometimes `open`.
+    fn score_bound(&mut self, open: &str, low: i64, high: i64) -> Vec<u8> {
         let exclusive = if self.rng.percent(25) { "(" } else { "" };
         let bound = match self.rng.below(8) {
-            0 => b"-inf".to_vec(),
-            1 => b"+inf".to_vec(),
+            0 | 1 => open.as_bytes().to_vec(),
             2 => self.score(),
-            _ => self.rng.within(-4, 10).to_string().into_bytes(),
+            _ => self.rng.within(low, high).to_string().into_bytes(),
         };
         [exclusive.as_bytes(), &bound].concat()
     }
 
-    fn name_bound(&mut self) -> Vec<u8> {
+    /// Mostly a name between those of members `low` and `high`, sometimes `open`.
+    fn name_bound(&mut self, open: &str, low: usize, high: usize) -> Vec<u8> {
+        let member = |draw: &mut Self| format!("m{}", low + draw.rng.below(high - low)).into_bytes();
         match self.rng.below(12) {
-            0 | 1 => b"-".to_vec(),
-            2 | 3 => b"+".to_vec(),
+            0..4 => open.as_bytes().to_vec(),
             4 => self.malformed(),
-            5..8 => [&b"("[..], &self.small_name("m", 8)].concat(),
-            _ => [&b"["[..], &self.small_name("m", 8)].concat(),
+            5..8 => [&b"("[..], &member(self)].concat(),
+            8 => [&b"["[..], &self.small_name("m", 8)].concat(),
+            _ => [&b"["[..], &member(self)].concat(),
         }
     }
 
