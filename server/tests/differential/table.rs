@@ -311,7 +311,7 @@ pub(crate) static TABLE: &[Row] = &[
     row(12, "VEMB vset element", Exact),
     row(14, "VEMB vset element RAW", Exact),
     row(4, "VISMEMBER vset element", Exact),
-    row(9, "VGETATTR vset element", Exact),
+    row(40, "VGETATTR vset element", Exact),
     row(5, "VSETATTR vset element attribute", Exact),
     row(10, "VSIM vset ELE element COUNT 100 TRUTH", AnyOrder),
     row(5, "VSIM vset VALUES 3 vector COUNT 100 NOTHREAD", AnyOrder),
