@@ -2,7 +2,7 @@
 //!
 //! `SKERRY_DIFF_COMMANDS` (default 60,000) commands for each worker count, spread over `SKERRY_DIFF_SEEDS` (4)
 //! programs; `SKERRY_DIFF_FIRST_SEED` moves on to fresh ones. At full size (1,000 for each row of `table`) every row must have
-//! given 100 substantial replies (no error, null, empty or zero), below that a third in proportion; the counts are printed.
+//! given 100 substantial replies (no error, null, empty or zero), below that a fifth in proportion; the counts are printed.
 //! What may differ is the list in `compare`. A difference is shrunk to a short program before it is shown.
 
 mod compare;
@@ -77,8 +77,8 @@ fn check_counts(counts: &Counts, known: &BTreeSet<String>, n_commands: usize) {
     let is_run = |row: &&table::Row| row.when == table::When::Always || known.contains(row.command());
     let rows = || table::TABLE.iter().chain(table::WIDE).chain(table::TRANSACTION);
     let full_size = COMMANDS_PER_ROW * rows().filter(is_run).count();
-    // Small samples scatter: they are asked for a third of their share.
-    let share = if n_commands >= full_size { full_size } else { 3 * full_size };
+    // Small samples scatter: they are asked for a fifth of their share.
+    let share = if n_commands >= full_size { full_size } else { 5 * full_size };
     let least = MIN_GOOD_REPLIES_AT_FULL_SIZE * n_commands.min(full_size) / share;
     let mut low = Vec::new();
     for row in rows() {

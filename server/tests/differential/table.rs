@@ -168,7 +168,7 @@ pub(crate) static TABLE: &[Row] = &[
     row(4, "SRANDMEMBER set pick", RandomMember),
     row(3, "SRANDMEMBER set negative", RandomMember),
     row(8, "SINTER set set", AnyOrder),
-    row(12, "SINTER set set set", AnyOrder),
+    row(20, "SINTER set set set", AnyOrder),
     row(4, "SUNION set set", AnyOrder),
     row(2, "SUNION set set set", AnyOrder),
     row(4, "SDIFF set set", AnyOrder),
