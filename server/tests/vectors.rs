@@ -17,6 +17,7 @@ use support::conn::{Conn, encode};
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::vectors::{fp32, texts, words};
 
 const DIM: usize = 384;
 const N_BASE: usize = 2_000;
@@ -359,15 +360,6 @@ fn worker_ticks(pid: u32) -> Vec<u64> {
     workers.into_iter().map(|(_, ticks)| ticks).collect()
 }
 
-fn words(conn: &mut Conn, line: &str) -> Reply {
-    conn.call(&line.split(' ').collect::<Vec<_>>())
-}
-
-fn texts(reply: &Reply) -> Vec<String> {
-    let items = reply.items().unwrap_or_else(|| panic!("no array: {reply:?}"));
-    items.iter().map(|item| String::from_utf8_lossy(item.text().expect("a string")).into_owned()).collect()
-}
-
 /// Adds rows, some in flight; so few that no buffer of the server grows for them.
 fn add_all(conn: &mut Conn, key: &str, rows: &[Vec<f32>], name: impl Fn(usize) -> String) {
     for (at, part) in rows.chunks(IN_FLIGHT).enumerate() {
@@ -384,10 +376,6 @@ fn add_all(conn: &mut Conn, key: &str, rows: &[Vec<f32>], name: impl Fn(usize) -
             assert_eq!(reply, Reply::Int(1));
         }
     }
-}
-
-fn fp32(row: &[f32]) -> Vec<u8> {
-    row.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
 fn random_row(rng: &mut Rng, dim: usize) -> Vec<f32> {

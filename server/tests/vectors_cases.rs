@@ -8,6 +8,7 @@ mod support;
 use support::conn::Conn;
 use support::reply::Reply;
 use support::server::{Kind, Server};
+use support::vectors::{fp32, texts, words};
 
 const INVALID: &str = "ERR invalid vector specification";
 
@@ -17,21 +18,8 @@ fn start() -> (Server, Conn) {
     (server, conn)
 }
 
-fn words(conn: &mut Conn, line: &str) -> Reply {
-    conn.call(&line.split(' ').collect::<Vec<_>>())
-}
-
-fn fp32(row: &[f32]) -> Vec<u8> {
-    row.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
 fn is_error(reply: &Reply, text: &str) -> bool {
     matches!(reply, Reply::Error(error) if error == text.as_bytes())
-}
-
-fn texts(reply: &Reply) -> Vec<String> {
-    let items = reply.items().unwrap_or_else(|| panic!("no array: {reply:?}"));
-    items.iter().map(|item| String::from_utf8_lossy(item.text().expect("a string")).into_owned()).collect()
 }
 
 fn numbers(reply: &Reply) -> Vec<f64> {

@@ -14,6 +14,7 @@ use support::conn::{Conn, encode};
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::vectors::{fp32, texts, words};
 
 const SEED: u64 = 0x0006_7aff;
 
@@ -22,19 +23,6 @@ fn start(threads: usize) -> (Server, Conn, Rng) {
     let server = Server::start(Kind::Skerry { threads }, &[]);
     let conn = server.connect();
     (server, conn, Rng::new(SEED))
-}
-
-fn words(conn: &mut Conn, line: &str) -> Reply {
-    conn.call(&line.split(' ').collect::<Vec<_>>())
-}
-
-fn texts(reply: &Reply) -> Vec<String> {
-    let items = reply.items().unwrap_or_else(|| panic!("no array: {reply:?}"));
-    items.iter().map(|item| String::from_utf8_lossy(item.text().expect("a string")).into_owned()).collect()
-}
-
-fn fp32(row: &[f32]) -> Vec<u8> {
-    row.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
 fn random_row(rng: &mut Rng, dim: usize) -> Vec<f32> {

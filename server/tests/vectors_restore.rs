@@ -9,6 +9,7 @@ use support::conn::{Conn, encode};
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::vectors::words;
 
 const BAD_FORMAT: &[u8] = b"ERR Bad data format";
 const SEED: u64 = 0x00d0_517e;
@@ -145,10 +146,6 @@ fn crc64(bytes: &[u8]) -> u64 {
 
 fn restore(conn: &mut Conn, payload: &[u8]) -> Reply {
     conn.call(&[&b"RESTORE"[..], b"v", b"0", payload, b"REPLACE"])
-}
-
-fn words(conn: &mut Conn, line: &str) -> Reply {
-    conn.call(&line.split(' ').collect::<Vec<_>>())
 }
 
 fn ok() -> Reply {

@@ -4,6 +4,7 @@
 //! bounded part of what COUNT asks for, so that neither stops a worker; a key that comes or goes while a long KEYS runs
 //! may or may not be shown. 2. A cursor is `position << 8 | shard`: a scan ends one shard and goes on with the next.
 
+use super::scan::{Options, STEPS_PER_ELEMENT, Walked};
 use crate::access::At;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Job, KeyFlags, Merge, range, row};
@@ -18,10 +19,6 @@ use skerry_resp::number::{parse_i64, parse_u64};
 const SCAN_SLICE_KEYS: usize = 4096;
 /// Places that it looks at, which may be empty.
 const SCAN_SLICE_STEPS: usize = 4096;
-/// What a SCAN without COUNT looks at.
-const SCAN_DEFAULT_COUNT: usize = 10;
-/// Places that a SCAN looks at for each key that COUNT asks for.
-const SCAN_STEPS_PER_KEY: usize = 10;
 /// Dead keys that RANDOMKEY removes before it gives up.
 const RANDOMKEY_TRIES: usize = 1000;
 /// Bits of a cursor that name the shard.
@@ -148,45 +145,15 @@ fn keys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The options of SCAN.
-struct ScanOptions<'a> {
-    pattern: Option<&'a [u8]>,
-    type_name: Option<&'a [u8]>,
-    count: usize,
-}
-
-impl<'a> ScanOptions<'a> {
-    fn parse(args: Args<'a>) -> Result<Self, CommandError> {
-        let mut options = Self { pattern: None, type_name: None, count: SCAN_DEFAULT_COUNT };
-        let mut cursor = args.cursor(2);
-        while let Some(word) = cursor.maybe_next() {
-            if is_word(word, "count") {
-                options.count = match cursor.next_integer()? {
-                    count if count < 1 => return Err(CommandError::Syntax),
-                    count => count as usize,
-                };
-            } else if is_word(word, "match") {
-                options.pattern = Some(cursor.value()?);
-            } else if is_word(word, "type") {
-                options.type_name = Some(cursor.value()?);
-            } else if is_word(word, "novalues") {
-                return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
-            } else {
-                return Err(CommandError::Syntax);
-            }
-        }
-        Ok(options)
-    }
-
-    fn shows(&self, entry: EntryRef<'_>) -> bool {
-        self.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), Case::Sensitive))
-            && self.type_name.is_none_or(|name| is_word(name, type_name(entry.view())))
-    }
+/// Whether SCAN shows a key.
+fn shows(options: &Options<'_>, entry: EntryRef<'_>) -> bool {
+    options.pattern.is_none_or(|pattern| glob_match(pattern, entry.key(), Case::Sensitive))
+        && options.type_name.is_none_or(|name| is_word(name, type_name(entry.view())))
 }
 
 fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let cursor = parse_u64(args.get(1)).ok_or(CommandError::InvalidCursor)?;
-    let options = ScanOptions::parse(args)?;
+    let options = Options::parse(args, 2, Walked::Keys)?;
     let n_wanted = options.count.min(SCAN_SLICE_KEYS);
     let now_ms = ctx.now_ms;
     let mut keys: Vec<&[u8]> = Vec::new();
@@ -195,12 +162,12 @@ fn scan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let mut next = ScanPosition(cursor >> SHARD_BITS);
     let shard = u64::from(ctx.shard.id.0);
     let keyspace = ctx.shard.keyspace(ctx.caller.db);
-    for _ in 0..(n_wanted * SCAN_STEPS_PER_KEY).min(SCAN_SLICE_STEPS) {
+    for _ in 0..(n_wanted * STEPS_PER_ELEMENT).min(SCAN_SLICE_STEPS) {
         next = keyspace.scan(next, |entry| {
             n_seen += 1;
             if entry.is_expired(now_ms) {
                 dead.push(entry.key().into());
-            } else if options.shows(entry) {
+            } else if shows(&options, entry) {
                 keys.push(entry.key());
             }
         });

@@ -5,7 +5,7 @@
 use skerry_resp::number::{LongDouble, parse_i64};
 use skerry_resp::reply::Reply;
 
-use super::scan::{Beside, NoValues, scan_collection};
+use super::scan::{Beside, Walked, scan_collection};
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
@@ -207,7 +207,7 @@ fn hexists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn hscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    scan_collection(ctx, args, NoValues::Allowed, Shard::read_hash, |hash: &Hash, at, visit| {
+    scan_collection(ctx, args, Walked::Fields, Shard::read_hash, |hash: &Hash, at, visit| {
         hash.scan(at, |(field, value)| visit(field, Beside::Value(value)))
     })
 }

@@ -1,4 +1,4 @@
-//! HSCAN, SSCAN and ZSCAN: one walk for the three. SCAN itself, which walks the shards, is in `generic`.
+//! HSCAN, SSCAN and ZSCAN: one walk for the three; and the options of all four. SCAN itself, which walks the shards, is in `generic`.
 //!
 //! A cursor is a place of the value's table and nothing else; a small encoding is shown whole in one call. What COUNT asks
 //! for is cut to a bounded part, so that no call stops a worker: its caller goes on with the cursor.
@@ -19,7 +19,7 @@ const ELEMENTS_MAX: usize = 4096;
 /// What a call without COUNT looks at.
 const DEFAULT_COUNT: usize = 10;
 /// Places that a call looks at for each element that COUNT asks for.
-const STEPS_PER_ELEMENT: usize = 10;
+pub(super) const STEPS_PER_ELEMENT: usize = 10;
 
 /// What an element has beside it.
 pub(super) enum Beside<'a> {
@@ -30,23 +30,31 @@ pub(super) enum Beside<'a> {
     LongScore(f64),
 }
 
-/// Whether HSCAN's NOVALUES is a word of the command.
+/// What a command of the four walks, which says what words it knows beside MATCH and COUNT.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoValues {
-    Allowed,
-    Refused,
+pub(super) enum Walked {
+    /// SCAN: TYPE.
+    Keys,
+    /// HSCAN: NOVALUES.
+    Fields,
+    /// SSCAN and ZSCAN: none.
+    Members,
 }
 
-struct Options<'a> {
-    pattern: Option<&'a [u8]>,
-    count: usize,
+/// The words behind the cursor.
+pub(super) struct Options<'a> {
+    pub(super) pattern: Option<&'a [u8]>,
+    pub(super) type_name: Option<&'a [u8]>,
+    pub(super) count: usize,
     without_values: bool,
 }
 
 impl<'a> Options<'a> {
-    fn parse(args: Args<'a>, no_values: NoValues) -> Result<Self, CommandError> {
-        let mut options = Self { pattern: None, count: DEFAULT_COUNT, without_values: false };
-        let mut cursor = args.cursor(3);
+    /// Reads the arguments from `first` on.
+    pub(super) fn parse(args: Args<'a>, first: usize, walked: Walked) -> Result<Self, CommandError> {
+        let mut options =
+            Self { pattern: None, type_name: None, count: DEFAULT_COUNT, without_values: false };
+        let mut cursor = args.cursor(first);
         while let Some(word) = cursor.maybe_next() {
             if is_word(word, "count") {
                 options.count = match cursor.next_integer()? {
@@ -55,8 +63,10 @@ impl<'a> Options<'a> {
                 };
             } else if is_word(word, "match") {
                 options.pattern = Some(cursor.value()?);
+            } else if walked == Walked::Keys && is_word(word, "type") {
+                options.type_name = Some(cursor.value()?);
             } else if is_word(word, "novalues") {
-                if no_values == NoValues::Refused {
+                if walked != Walked::Fields {
                     return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
                 }
                 options.without_values = true;
@@ -72,7 +82,7 @@ impl<'a> Options<'a> {
 pub(super) fn scan_collection<C: ?Sized>(
     ctx: &mut Ctx<'_>,
     args: Args<'_>,
-    no_values: NoValues,
+    walked: Walked,
     read: for<'s> fn(&'s mut Shard, At, &Key<'_>) -> Result<Option<&'s C>, CommandError>,
     step: impl for<'c> Fn(&'c C, ScanPosition, &mut dyn FnMut(Element<'c>, Beside<'c>)) -> ScanPosition,
 ) -> Outcome {
@@ -84,7 +94,7 @@ pub(super) fn scan_collection<C: ?Sized>(
         ctx.reply.array(0);
         return Ok(());
     };
-    let options = Options::parse(args, no_values)?;
+    let options = Options::parse(args, 3, walked)?;
     let n_wanted = options.count.min(ELEMENTS_MAX);
     let (mut shown, mut n_seen) = (Vec::new(), 0);
     let mut at = ScanPosition(cursor);

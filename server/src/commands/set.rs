@@ -4,12 +4,13 @@
 //! `del`. The algebra commands lend members and copy none but those that are stored.
 //!
 //! Departures from Redis:
-//! 1. SRANDMEMBER with a negative count draws at most [`DRAWS_MAX`] members and [`DRAWS_MAX_BYTES`] of reply; Redis goes on
+//! 1. SRANDMEMBER with a negative count draws at most `DRAWS_MAX` members and `DRAWS_MAX_BYTES` of reply; Redis goes on
 //!    until its memory is gone.
 
 use skerry_resp::reply::Reply;
 
-use super::scan::{Beside, NoValues, scan_collection};
+use super::draw::draw_again_and_again;
+use super::scan::{Beside, Walked, scan_collection};
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
@@ -18,11 +19,6 @@ use crate::keyspace::{Key, NewValue, Object, Ttl};
 use crate::shard::{EventClass, Shard};
 use crate::types::algebra::{difference, intersection, union};
 use crate::types::{Digits, Element, Limits, Set};
-
-/// The most members that one SRANDMEMBER draws with repetition: a number that a client merely declares.
-pub(super) const DRAWS_MAX: usize = 1 << 20;
-/// The longest reply of such a SRANDMEMBER.
-pub(super) const DRAWS_MAX_BYTES: usize = 512 << 20;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -193,20 +189,16 @@ fn draw_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         set.sample(n, &mut random, |member| reply_element(member, &mut ctx.reply));
         return Ok(());
     }
-    if n > DRAWS_MAX {
-        return Err(CommandError::OutOfRange);
-    }
-    let start = ctx.reply.out().len();
-    ctx.reply.array(n);
-    for _ in 0..n {
-        if let Some(member) = set.random(&mut random) {
-            reply_element(member, &mut ctx.reply);
-        }
-        if ctx.reply.out().len() - start > DRAWS_MAX_BYTES {
-            return Err(CommandError::OutOfRange);
-        }
-    }
-    Ok(())
+    draw_again_and_again(
+        &mut ctx.reply,
+        n,
+        |reply| reply.array(n),
+        |reply| {
+            if let Some(member) = set.random(&mut random) {
+                reply_element(member, reply);
+            }
+        },
+    )
 }
 
 fn reply_set(set: &Set, reply: &mut Reply<'_>) {
@@ -325,7 +317,7 @@ fn reply_members<'s>(members: impl Iterator<Item = Element<'s>>, reply: &mut Rep
 }
 
 fn sscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    scan_collection(ctx, args, NoValues::Refused, Shard::read_set, |set: &Set, at, visit| {
+    scan_collection(ctx, args, Walked::Members, Shard::read_set, |set: &Set, at, visit| {
         set.scan(at, |member| visit(member, Beside::Nothing))
     })
 }

@@ -14,4 +14,5 @@ pub mod peer;
 pub mod reply;
 pub mod rng;
 pub mod server;
+pub mod vectors;
 pub mod words;

@@ -13,7 +13,7 @@ use skerry_vectorset::epoch::Guard;
 use super::{Found, bulk_or_null, expect, present};
 use crate::args::Args;
 use crate::command::Ctx;
-use crate::commands::set::{DRAWS_MAX, DRAWS_MAX_BYTES};
+use crate::commands::draw::draw_again_and_again;
 use crate::error::{CommandError, Outcome};
 use crate::vector::with_reader;
 use crate::work::Begun;
@@ -41,7 +41,16 @@ pub(super) fn vrandmember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -
     let n = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     with_reader(|guard, _| {
         if count < 0 {
-            return draw_again_and_again(ctx, &handle.set, n, guard);
+            return draw_again_and_again(
+                &mut ctx.reply,
+                n,
+                |reply| reply.array(n),
+                |reply| {
+                    let member = any_member(&handle.set, ctx.shard.random(), guard);
+                    // Emptied a moment ago: the reply keeps the length it has told.
+                    reply.bulk(member.unwrap_or_default());
+                },
+            );
         }
         let members = handle.set.random_members(n, || ctx.shard.random(), guard);
         ctx.reply.array(members.len());
@@ -56,23 +65,6 @@ fn any_member<'a>(set: &'a VectorSet, random: u64, guard: &'a Guard) -> Option<&
     (len > 0)
         .then(|| (random % len as u64) as usize)
         .and_then(|at| set.member(at, guard).or(set.member(0, guard)))
-}
-
-fn draw_again_and_again(ctx: &mut Ctx<'_>, set: &VectorSet, n: usize, guard: &Guard) -> Outcome {
-    if n > DRAWS_MAX {
-        return Err(CommandError::OutOfRange);
-    }
-    let start = ctx.reply.out().len();
-    ctx.reply.array(n);
-    for _ in 0..n {
-        let random = ctx.shard.random();
-        // Emptied a moment ago: the reply keeps the length it has told.
-        ctx.reply.bulk(any_member(set, random, guard).unwrap_or_default());
-        if ctx.reply.out().len() - start > DRAWS_MAX_BYTES {
-            return Err(CommandError::OutOfRange);
-        }
-    }
-    Ok(())
 }
 
 /// A name costs about as much as that many units of a turn.

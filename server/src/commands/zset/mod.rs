@@ -4,7 +4,7 @@
 //! member goes with its key, in the same command: the event of the command comes first, then `del`.
 //!
 //! Departures from Redis:
-//! 1. ZRANDMEMBER with a negative count draws at most [`DRAWS_MAX`] members and [`DRAWS_MAX_BYTES`] of reply; Redis goes on
+//! 1. ZRANDMEMBER with a negative count draws at most `DRAWS_MAX` members and `DRAWS_MAX_BYTES` of reply; Redis goes on
 //!    until its memory is gone.
 
 mod combine;
@@ -12,7 +12,8 @@ mod range;
 
 use skerry_resp::reply::{Proto, Reply};
 
-use super::scan::{Beside, NoValues, scan_collection};
+use super::draw::draw_again_and_again;
+use super::scan::{Beside, Walked, scan_collection};
 use crate::access::reply_element;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, range as key_range, row};
@@ -21,11 +22,6 @@ use crate::keyspace::Key;
 use crate::shard::{EventClass, Shard};
 use crate::types::Zset;
 use crate::types::zset::{Direction, Edited, Scored};
-
-/// The most members that one ZRANDMEMBER draws with repetition: a number that a client merely declares.
-const DRAWS_MAX: usize = 1 << 20;
-/// The longest reply of such a ZRANDMEMBER.
-const DRAWS_MAX_BYTES: usize = 512 << 20;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -438,24 +434,20 @@ fn draw_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         zset.sample(n, &mut random, |scored| form.reply(scored, &mut ctx.reply));
         return Ok(());
     }
-    if n > DRAWS_MAX {
-        return Err(CommandError::OutOfRange);
-    }
-    let start = ctx.reply.out().len();
-    form.header(n, &mut ctx.reply);
-    for _ in 0..n {
-        if let Some(scored) = zset.random(&mut random) {
-            form.reply(scored, &mut ctx.reply);
-        }
-        if ctx.reply.out().len() - start > DRAWS_MAX_BYTES {
-            return Err(CommandError::OutOfRange);
-        }
-    }
-    Ok(())
+    draw_again_and_again(
+        &mut ctx.reply,
+        n,
+        |reply| form.header(n, reply),
+        |reply| {
+            if let Some(scored) = zset.random(&mut random) {
+                form.reply(scored, reply);
+            }
+        },
+    )
 }
 
 fn zscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    scan_collection(ctx, args, NoValues::Refused, Shard::read_zset, |zset: &Zset, at, visit| {
+    scan_collection(ctx, args, Walked::Members, Shard::read_zset, |zset: &Zset, at, visit| {
         let beside = if zset.is_packed() { Beside::Score } else { Beside::LongScore };
         zset.scan(at, |(member, score)| visit(member, beside(score)))
     })
