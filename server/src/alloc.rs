@@ -36,6 +36,8 @@ use mimalloc as _;
 unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
     fn mi_option_set(option: c_int, value: c_long);
+    #[cfg(not(feature = "system-allocator"))]
+    fn mi_collect(force: bool);
 }
 
 /// The allocator of the server's binary: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
@@ -94,6 +96,16 @@ pub fn used_memory() -> usize {
     (sum + SHARED.used_bytes.load(Relaxed)).max(0) as usize
 }
 
+/// Bytes that the calling thread has allocated less those that it has freed, whoever allocated them: its part of
+/// [`used_memory`]. It may be below zero.
+#[inline]
+pub fn own_used_bytes() -> i64 {
+    match CELL.get().checked_sub(1) {
+        None => 0,
+        Some(index) => CELLS.get(index).unwrap_or(&SHARED).used_bytes.load(Relaxed),
+    }
+}
+
 /// What the calling thread has done so far (threads beyond the cells are counted together). For tests that hold a path
 /// free of allocations, or look for what is left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +137,7 @@ pub fn thread_count() -> ThreadCount {
 pub struct Purging {
     peak_bytes: usize,
     at_once: bool,
+    is_fragmented: bool,
 }
 
 /// `mi_option_purge_delay` of mimalloc's header. A delay of 0 is at once, one below 0 never.
@@ -138,17 +151,31 @@ impl Purging {
     pub fn new() -> Purging {
         // SAFETY: a plain store of a known option.
         unsafe { mi_option_set(PURGE_DELAY, -1) };
-        Purging { peak_bytes: 0, at_once: false }
+        Purging { peak_bytes: 0, at_once: false, is_fragmented: false }
+    }
+
+    /// Resident memory is far above what is used and allowed: pages go back whatever the peak was.
+    pub fn set_fragmented(&mut self, is_fragmented: bool) {
+        self.is_fragmented = is_fragmented;
     }
 
     /// To be called some ten times a second, and between the slices in which much is freed.
     pub fn tick(&mut self, used_bytes: usize) {
         self.peak_bytes = used_bytes.max(self.peak_bytes - self.peak_bytes / PEAK_DECAY);
-        let at_once = used_bytes < self.peak_bytes / 8 * 7;
+        let at_once = self.is_fragmented || used_bytes < self.peak_bytes / 8 * 7;
         if at_once != self.at_once {
             self.at_once = at_once;
             // SAFETY: a plain store of a known option; threads that free meanwhile see the old value or the new one.
             unsafe { mi_option_set(PURGE_DELAY, if at_once { 0 } else { -1 }) };
+        }
+    }
+
+    /// Gives all free pages of the calling thread back now. May take tens of milliseconds.
+    pub fn purge_thread() {
+        #[cfg(not(feature = "system-allocator"))]
+        // SAFETY: a plain call; it touches only pages that hold no block.
+        unsafe {
+            mi_collect(true);
         }
     }
 

@@ -18,7 +18,7 @@ use skerry_resp::request::ArgRange;
 
 use crate::args::Args;
 use crate::client::ClientId;
-use crate::keyspace::Entry;
+use crate::keyspace::{Entry, Touch};
 use crate::shard::{DbIndex, Shard};
 use crate::work::Plans;
 
@@ -93,6 +93,7 @@ pub struct RequestHead {
     pub reply_to: ReplyTo,
     pub client: ClientId,
     pub db: DbIndex,
+    pub touch: Touch,
     pub proto: Proto,
     pub command: u16,
     /// Hash of the first key, if `hashed_at` is not 0.
@@ -439,7 +440,8 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
     };
     let mut fixed = [0u8; REQUEST_HEAD];
     fixed[0] = kind;
-    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3;
+    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3
+        | u8::from(head.touch == Touch::LeavesNoMark) << 4;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
     fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());
@@ -589,7 +591,8 @@ impl<'a> Reader<'a> {
                 };
                 let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
                 let has_plans = f[0] & 8 != 0;
-                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, has_plans };
+                let touch = if f[0] & 16 == 0 { Touch::Marks } else { Touch::LeavesNoMark };
+                let head = RequestHead { reply_to, client, db, touch, proto, command, hashed_at, hash, has_plans };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
                     kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },
@@ -681,6 +684,7 @@ mod tests {
             reply_to: ReplyTo::Slot { client, sequence: 9 },
             client,
             db: DbIndex(3),
+            touch: Touch::LeavesNoMark,
             proto: Proto::Resp3,
             command: 12,
             hashed_at: 1,
@@ -719,6 +723,7 @@ mod tests {
         };
         assert_eq!(ahead.at, reader.at);
         assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
+        assert_eq!(got.touch, head.touch);
         assert!(got.has_plans && got.proto == head.proto);
         let mut ranges = Vec::new();
         read_ranges(packed, &mut ranges);

@@ -6,7 +6,8 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::keyspace::{HashSeed, Key, Keyspace};
+use crate::evict::Candidates;
+use crate::keyspace::{AccessClock, HashSeed, Key, Keyspace, Tracking};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,8 +87,14 @@ pub struct Shard {
     hash_seed: HashSeed,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
+    /// A change moves the key's access clock (LRM).
+    is_modification_tracked: bool,
     pub stats: Stats,
     random: u64,
+    /// The best keys to evict that were met so far.
+    pub(crate) candidates: Candidates,
+    /// The second that the keyspaces' access clocks show.
+    clock_s: i64,
 }
 
 impl Shard {
@@ -105,8 +112,11 @@ impl Shard {
             all_written_at: 0,
             hash_seed,
             is_observed: false,
+            is_modification_tracked: false,
             stats: Stats::default(),
             random: seed | 1,
+            candidates: Candidates::default(),
+            clock_s: i64::MIN,
         }
     }
 
@@ -126,6 +136,32 @@ impl Shard {
 
     pub fn n_databases(&self) -> usize {
         self.keyspaces.len()
+    }
+
+    /// Tells the access clocks the time, once a second.
+    #[inline]
+    pub fn tell_time(&mut self, now_ms: i64) {
+        if now_ms.div_euclid(1000) != self.clock_s {
+            self.tell_second(now_ms);
+        }
+    }
+
+    #[cold]
+    fn tell_second(&mut self, now_ms: i64) {
+        self.clock_s = now_ms.div_euclid(1000);
+        for at in 0..self.keyspaces.len() {
+            let random = self.random();
+            self.keyspaces[at].access_mut().set_time(now_ms, random);
+        }
+    }
+
+    /// Other rules for the access clocks from here on.
+    pub fn set_access_rules(&mut self, now_ms: i64, set_rules: impl Fn(&mut AccessClock)) {
+        self.keyspaces.iter_mut().for_each(|keyspace| set_rules(keyspace.access_mut()));
+        self.is_modification_tracked =
+            self.keyspaces.iter().any(|keyspace| keyspace.access().tracking() == Tracking::Modified);
+        self.is_observed = self.has_observers();
+        self.tell_second(now_ms);
     }
 
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
@@ -160,6 +196,9 @@ impl Shard {
 
     #[cold]
     fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, _event: &'static str) {
+        if self.is_modification_tracked {
+            self.keyspaces[db.0 as usize].mark_new(&Key::new(key, self.hash_seed));
+        }
         if let Some(changes) = &mut self.guest_changes {
             changes.push((db, key.into()));
         }
@@ -278,7 +317,7 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping
+        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.is_modification_tracked
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

@@ -56,9 +56,6 @@ pub fn run(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
-    if let Some(note) = config.memory_note() {
-        log::warning(note);
-    }
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
     let listening =

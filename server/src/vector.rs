@@ -41,9 +41,23 @@ pub struct VectorHandle {
     publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
     deadline_ms: AtomicI64,
+    /// When somebody last read it (Unix seconds); readers elsewhere cannot mark the entry itself.
+    last_used_s: AtomicI64,
 }
 
 impl VectorHandle {
+    /// When it was last read, in Unix seconds.
+    pub fn last_used_s(&self) -> i64 {
+        self.last_used_s.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is read now; a store once a second.
+    fn note_use(&self, now_ms: i64) {
+        if self.last_used_s() != now_ms / 1000 {
+            self.last_used_s.store(now_ms / 1000, Ordering::Relaxed);
+        }
+    }
+
     /// The publication that stands, if one does.
     pub fn publication(&self) -> Option<u64> {
         let publication = self.publication.load(Ordering::Acquire);
@@ -79,6 +93,7 @@ impl VectorValue {
             projection,
             publication: AtomicU64::new(WITHDRAWN),
             deadline_ms: AtomicI64::new(i64::MAX),
+            last_used_s: AtomicI64::new(0),
         };
         Self { handle: Arc::new(handle), state: State::Open(Box::new(writer)) }
     }
@@ -157,6 +172,7 @@ impl Directory {
     pub fn published(&self, db: DbIndex, key: &[u8], now_ms: i64) -> Option<Arc<VectorHandle>> {
         // No guard outlives this line.
         let handle = self.sets.get(&(db, Box::from(key))).and_then(|published| published.live())?;
+        handle.note_use(now_ms);
         (handle.deadline_ms.load(Ordering::Relaxed) >= now_ms).then_some(handle)
     }
 
@@ -210,7 +226,10 @@ pub fn handle_of(
             Ok(None)
         }
         Lookup::Found(entry) => match entry.view() {
-            View::Vector(vector) => Ok(Some((vector.handle.clone(), entry.expire_at()))),
+            View::Vector(vector) => {
+                vector.handle.note_use(now_ms);
+                Ok(Some((vector.handle.clone(), entry.expire_at())))
+            }
             View::Int(_)
             | View::Str(_)
             | View::Shared(_)

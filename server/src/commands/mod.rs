@@ -14,6 +14,7 @@ pub mod hash;
 pub mod info;
 pub mod list;
 pub mod memory;
+pub mod object;
 mod part;
 mod scan;
 pub mod server;
@@ -39,6 +40,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
+    ("generic", object::COMMANDS),
     ("string", string::COMMANDS),
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),

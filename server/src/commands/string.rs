@@ -143,7 +143,7 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let is_present = if options.get {
         reply_with_value(ctx, &key)?
     } else {
-        options.condition != Condition::Always && ctx.shard.peek(ctx.at(), &key).is_some()
+        options.condition != Condition::Always && ctx.shard.edit(ctx.at(), &key).is_some()
     };
     let is_refused = match options.condition {
         Condition::Always => false,
@@ -219,7 +219,7 @@ fn set_with_ttl(ctx: &mut Ctx<'_>, args: Args<'_>, clock: Clock, command: &'stat
 
 fn setnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    if ctx.shard.peek(ctx.at(), &key).is_some() {
+    if ctx.shard.edit(ctx.at(), &key).is_some() {
         ctx.reply.integer(0);
         return Ok(());
     }

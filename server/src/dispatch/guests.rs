@@ -66,7 +66,7 @@ impl Node {
                 panic!("'{}' is not lent keys", lend.row.command.name)
             };
             let args = Args::new(&lend.text, &lend.ranges);
-            self.shard_into(handler, Caller { client: lend.client, db: lend.db }, lend.proto, out, args);
+            self.shard_into(handler, Caller { client: lend.client, db: lend.db, touch: lend.touch }, lend.proto, out, args);
         }
         self.collect_guests(lend);
         self.shard.end_guests()
@@ -124,7 +124,7 @@ impl Node {
             panic!("'{}' does not take whole shards", lend.row.command.name)
         };
         let args = Args::new(&lend.text, &lend.ranges);
-        let caller = Caller { client: lend.client, db: lend.db };
+        let caller = Caller { client: lend.client, db: lend.db, touch: lend.touch };
         let mut others: Vec<&mut Box<Shard>> = shards.iter_mut().map(|(_, shard)| shard).collect();
         self.on_all_shards(&mut others, handler, caller, lend.proto, out, args);
     }

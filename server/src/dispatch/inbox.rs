@@ -251,7 +251,7 @@ impl Node {
         };
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
-        let caller = Caller { client: head.client, db: head.db };
+        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
         let (to, proto) = (head.reply_to, head.proto);
         self.jobs.push_back(RunningJob { job, to, origin: from, caller, proto });
     }
@@ -264,7 +264,7 @@ impl Node {
         row: &'static Row,
         args: Args<'_>,
     ) -> Option<Box<dyn crate::command::Job>> {
-        let caller = Caller { client: head.client, db: head.db };
+        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
         let (handler, proto) = match row.command.handler {
             Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),

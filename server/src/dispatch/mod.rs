@@ -43,6 +43,7 @@ mod halves;
 mod inbox;
 mod jobs;
 mod loans;
+mod memory;
 mod published;
 mod route;
 mod transaction;
@@ -73,6 +74,7 @@ use halves::{Half, HalfBuffers};
 use inbox::LaneItem;
 use jobs::RunningJob;
 use loans::{Ask, Lend};
+use memory::MemoryLimit;
 use wave::{Item, WAVE};
 
 /// Unanswered requests from one shard to one peer.
@@ -121,8 +123,7 @@ pub struct Node {
     paused: Vec<ClientId>,
     pub now_ms: i64,
     is_paused: Option<PauseScope>,
-    /// Set by the worker when used memory is over `maxmemory` and nothing can be evicted.
-    pub is_over_memory: bool,
+    memory: MemoryLimit,
     limits: Limits,
     type_limits: TypeLimits,
     /// `pipeline-order strict`.
@@ -196,7 +197,7 @@ impl Node {
             paused: Vec::new(),
             now_ms,
             is_paused: None,
-            is_over_memory: false,
+            memory: MemoryLimit::default(),
             limits: Limits::default(),
             type_limits: TypeLimits::new(server.seed),
             is_strict: false,
@@ -229,6 +230,8 @@ impl Node {
         self.now_ms = now_ms;
         self.work.begin_turn();
         self.catch_up();
+        self.shard.tell_time(now_ms);
+        self.look_at_memory();
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
@@ -274,6 +277,7 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.take_memory_rules();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
     }
 
