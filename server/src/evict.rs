@@ -37,8 +37,8 @@ impl Rules {
     /// `None`: nothing is evicted.
     pub fn of(config: &Config) -> Option<Rules> {
         use MaxmemoryPolicy::{
-            AllkeysLfu, AllkeysLrm, AllkeysLru, AllkeysRandom, NoEviction, VolatileLfu, VolatileLrm, VolatileLru,
-            VolatileRandom, VolatileTtl,
+            AllkeysLfu, AllkeysLrm, AllkeysLru, AllkeysRandom, NoEviction, VolatileLfu, VolatileLrm,
+            VolatileLru, VolatileRandom, VolatileTtl,
         };
         let (scope, order) = match config.maxmemory_policy {
             NoEviction => return None,
@@ -91,7 +91,13 @@ struct Candidate {
 pub struct Candidates(Vec<Candidate>);
 
 impl Candidates {
-    fn offer(&mut self, rules: &Rules, (db, keyspace): (DbIndex, &Keyspace), now_ms: i64, entry: EntryRef<'_>) {
+    fn offer(
+        &mut self,
+        rules: &Rules,
+        (db, keyspace): (DbIndex, &Keyspace),
+        now_ms: i64,
+        entry: EntryRef<'_>,
+    ) {
         let access = keyspace.access();
         let clock = clock_of(entry, access, now_ms);
         let score = match rules.order {

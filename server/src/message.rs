@@ -440,7 +440,9 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
     };
     let mut fixed = [0u8; REQUEST_HEAD];
     fixed[0] = kind;
-    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3
+    fixed[1] = u8::from(head.proto == Proto::Resp3)
+        | is_gather
+        | u8::from(head.has_plans) << 3
         | u8::from(head.touch == Touch::LeavesNoMark) << 4;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
@@ -592,7 +594,8 @@ impl<'a> Reader<'a> {
                 let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
                 let has_plans = f[0] & 8 != 0;
                 let touch = if f[0] & 16 == 0 { Touch::Marks } else { Touch::LeavesNoMark };
-                let head = RequestHead { reply_to, client, db, touch, proto, command, hashed_at, hash, has_plans };
+                let head =
+                    RequestHead { reply_to, client, db, touch, proto, command, hashed_at, hash, has_plans };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
                     kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },

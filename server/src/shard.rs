@@ -317,7 +317,10 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.is_modification_tracked
+        !self.watches.is_empty()
+            || self.guest_changes.is_some()
+            || self.is_stamping
+            || self.is_modification_tracked
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

@@ -730,9 +730,7 @@ impl Worker {
             && limit > 0
             && is_evicting
         {
-            let withheld = self.server.withheld_memory.load(Ordering::Relaxed);
-            let resident = crate::process::resident_bytes();
-            let (withheld, is_fragmented) = withhold(withheld, resident, limit);
+            let (withheld, is_fragmented) = withhold(crate::process::resident_bytes(), limit);
             purging.set_fragmented(is_fragmented);
             self.server.withheld_memory.store(withheld, Ordering::Relaxed);
         }
@@ -799,19 +797,13 @@ fn eviction_ns(config: &Config) -> u64 {
     }
 }
 
-/// What to withhold of `maxmemory` next, a tenth of a second later, and whether freed pages are to go back at once. A server of
-/// small `maxmemory` is mostly program: `RESIDENT_ROOM` is not counted.
-fn withhold(withheld: u64, resident: u64, limit: u64) -> (u64, bool) {
-    const RESIDENT_ROOM: u64 = 16 << 20;
-    let resident = resident.saturating_sub(RESIDENT_ROOM);
-    let (upper, lower) = (limit + limit / 12, limit + limit / 20);
-    let step = limit / 64;
-    let withheld = match resident {
-        r if r > upper => (withheld + step.min(r - upper)).min(limit / 2),
-        r if r < lower => withheld.saturating_sub(step / 4),
-        _ => withheld,
-    };
-    (withheld, withheld > 0 || resident > lower)
+/// What to withhold of `maxmemory`: twice what resident memory is above an eighth more than that, and whether freed pages are to go
+/// back at once. Evicting more is a dear way to pages, as few become free as a whole: so no more of it than the excess asks for. The
+/// program itself counts for a server of small `maxmemory`.
+fn withhold(resident: u64, limit: u64) -> (u64, bool) {
+    const PROGRAM: u64 = 24 << 20;
+    let excess = resident.saturating_sub(limit + (limit / 8).max(PROGRAM));
+    ((excess * 2).min(limit / 2), excess > 0)
 }
 
 /// An outbox that has grown to this is published before the turn ends.

@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+mod doctor;
 mod draw;
 pub mod dump;
 pub mod generic;

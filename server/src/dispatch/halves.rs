@@ -312,7 +312,13 @@ impl Node {
         };
         self.running = half.row.id;
         let args = half.args().with_ranges(&half.buffers.own_ranges);
-        self.shard_into(handler, Caller { client: half.client, db: half.db, touch: half.touch }, half.proto, ours, args);
+        self.shard_into(
+            handler,
+            Caller { client: half.client, db: half.db, touch: half.touch },
+            half.proto,
+            ours,
+            args,
+        );
     }
 
     fn merge_halves(&self, half: &Half, ours: &[u8], theirs: &[u8], out: &mut Vec<u8>) {

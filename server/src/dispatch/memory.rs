@@ -71,6 +71,7 @@ impl Node {
         self.shard.set_access_rules(self.now_ms, |access| access.set_rules(tracking, factor, decay));
         self.shard.candidates.clear();
         let memory = &mut self.memory;
+        alloc::limit_kept_large(config.maxmemory);
         memory.limit = config.maxmemory.min(i64::MAX as u64) as i64;
         memory.is_limited = config.maxmemory > 0;
         memory.rules = Rules::of(config);
@@ -176,10 +177,7 @@ impl Node {
 
     /// Whether memory is over the limit and other workers have to evict as well.
     pub fn needs_others_to_evict(&self) -> bool {
-        self.n_shards() > 1
-            && self.memory.is_limited
-            && self.memory.rules.is_some()
-            && self.is_over_memory()
+        self.n_shards() > 1 && self.memory.is_limited && self.memory.rules.is_some() && self.is_over_memory()
     }
 
     fn bytes_due(&self) -> i64 {

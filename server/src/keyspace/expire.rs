@@ -253,11 +253,12 @@ impl Wheel {
     /// Shows up to `n` nodes of the lists from slot `from` on, around the wheel, `skip` nodes into the first of them.
     fn walk(&self, from: usize, mut skip: usize, n: usize, mut visit: impl FnMut(NonNull<Node>)) {
         let mut left = n;
-        let is_occupied = |slot: &usize| self.occupied[slot / SLOTS][slot % SLOTS / 64] >> (slot % 64) & 1 == 1;
+        let is_occupied =
+            |slot: &usize| self.occupied[slot / SLOTS][slot % SLOTS / 64] >> (slot % 64) & 1 == 1;
         // From a word's first slot on, so that empty words are passed in one step.
-        let words = |range: std::ops::Range<usize>| range.step_by(64).filter(|slot| {
-            self.occupied[slot / SLOTS][slot % SLOTS / 64] != 0
-        });
+        let words = |range: std::ops::Range<usize>| {
+            range.step_by(64).filter(|slot| self.occupied[slot / SLOTS][slot % SLOTS / 64] != 0)
+        };
         let start = from / 64 * 64;
         let slots = words(start..SLOTS * LEVELS).chain(words(0..start)).flat_map(|first| first..first + 64);
         let lists = slots.filter(is_occupied).map(|slot| self.heads[slot]);
