@@ -34,6 +34,7 @@ pub mod server;
 pub mod shard;
 pub mod slot;
 pub mod start;
+pub mod supervisor;
 pub mod turns;
 pub mod types;
 pub mod vector;
