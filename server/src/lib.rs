@@ -29,6 +29,7 @@ pub mod message;
 pub mod output;
 pub mod process;
 pub mod projection;
+pub mod pubsub;
 pub mod rdb;
 pub mod server;
 pub mod shard;

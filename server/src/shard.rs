@@ -6,7 +6,8 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::events::{Event, EventRecord};
+use crate::config::KeyspaceEvents;
+use crate::events::{Event, EventSinks};
 use crate::keyspace::{HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
@@ -94,7 +95,7 @@ struct Watch {
 pub struct Lookups<'a> {
     db: DbIndex,
     stats: &'a mut Stats,
-    events: &'a mut Option<EventRecord>,
+    events: &'a mut EventSinks,
 }
 
 impl Lookups<'_> {
@@ -113,8 +114,13 @@ impl Lookups<'_> {
     #[inline]
     pub fn miss(&mut self, key: &[u8]) {
         self.miss_untold();
-        if let Some(events) = self.events {
-            events.push(Event { db: self.db, class: EventClass::KeyMiss, name: "keymiss", key: key.into() });
+        if self.events.is_open() {
+            self.events.push(Event {
+                db: self.db,
+                class: EventClass::KeyMiss,
+                name: "keymiss",
+                key: key.into(),
+            });
         }
     }
 }
@@ -138,8 +144,8 @@ pub struct Shard {
     /// A flush or a swap: everything was written then.
     all_written_at: u64,
     hash_seed: HashSeed,
-    /// The events since DEBUG EVENTS was last asked; none are kept before it first is.
-    events: Option<EventRecord>,
+    /// Who is told of events.
+    events: EventSinks,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
     pub stats: Stats,
@@ -160,7 +166,7 @@ impl Shard {
             stamps: Vec::new(),
             all_written_at: 0,
             hash_seed,
-            events: None,
+            events: EventSinks::default(),
             is_observed: false,
             stats: Stats::default(),
             random: seed | 1,
@@ -224,7 +230,7 @@ impl Shard {
 
     #[cold]
     fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
-        if self.events.is_some() {
+        if self.events.is_open() {
             self.record(db, key, class, event);
         }
         if let Some(changes) = &mut self.guest_changes {
@@ -236,29 +242,48 @@ impl Shard {
     /// Notes an event behind those of the keys that are new since the last.
     fn record(&mut self, db: DbIndex, key: &[u8], class: EventClass, name: &'static str) {
         self.record_births();
-        if let Some(events) = self.events.as_mut().filter(|_| !name.is_empty()) {
-            events.push(Event { db, class, name, key: key.into() });
+        if !name.is_empty() {
+            self.events.push(Event { db, class, name, key: key.into() });
         }
     }
 
     fn record_births(&mut self) {
-        let Some(events) = &mut self.events else { return };
         for (db, keyspace) in self.keyspaces.iter_mut().enumerate() {
             for key in keyspace.take_births() {
-                events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
+                self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
             }
         }
     }
 
     /// The events since the last call; the first begins the record.
     pub fn take_events(&mut self) -> std::collections::VecDeque<Event> {
-        if self.events.is_none() {
-            self.keyspaces.iter_mut().for_each(Keyspace::note_births);
-            self.events = Some(EventRecord::default());
-            self.is_observed = true;
-        }
         self.record_births();
-        self.events.as_mut().map(EventRecord::take).unwrap_or_default()
+        let events = self.events.take_record();
+        self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(true));
+        self.is_observed = true;
+        events
+    }
+
+    /// Chooses the classes of events that are published from here on.
+    #[inline]
+    pub fn set_notified(&mut self, classes: KeyspaceEvents) {
+        if self.events.notified() != classes {
+            self.events.notify(classes);
+            let is_noting = self.events.wants(EventClass::New);
+            self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(is_noting));
+            self.is_observed = self.has_observers();
+        }
+    }
+
+    /// Whether events wait to be published.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        self.events.has_notices()
+    }
+
+    pub fn take_notices(&mut self) -> Vec<Event> {
+        self.record_births();
+        self.events.take_notices()
     }
 
     /// Marks the clients that watch `key`.
@@ -373,7 +398,7 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.events.is_some()
+        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.events.is_open()
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

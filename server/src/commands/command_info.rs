@@ -177,7 +177,7 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
         return Err(CommandError::text("ERR Invalid command specified"));
     };
     let command = row.command;
-    if command.keys.is_empty() {
+    if command.keys.iter().all(|spec| spec.flags.has(KeyFlags::NOT_KEY)) {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
     if !command.accepts(request.len()) {

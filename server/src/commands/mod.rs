@@ -17,6 +17,7 @@ pub mod list;
 mod lolwut;
 pub mod memory;
 mod part;
+pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
@@ -46,6 +47,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

@@ -257,9 +257,12 @@ impl Keyspace {
         self.adopt(hash, entry);
     }
 
-    /// From here on the names of new keys are noted for `take_births`.
-    pub fn note_births(&mut self) {
-        self.births.get_or_insert_default();
+    /// Whether the names of new keys are noted for `take_births` from here on.
+    pub fn note_births(&mut self, is_noting: bool) {
+        match is_noting {
+            true => drop(self.births.get_or_insert_default()),
+            false => self.births = None,
+        }
     }
 
     /// The keys that are new since the last call.
