@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::command::Strings;
 use crate::error::CommandError;
-use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
+use crate::keyspace::{Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Ttl, View};
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::aggregate::Source;
@@ -209,6 +209,15 @@ impl Shard {
         self.read_all(at, keys, |view| if let View::Set(set) = view { Some(set) } else { None })
     }
 
+    /// The living strings of `keys`, in their order, for reading; counts hits and misses.
+    pub fn read_strings(
+        &mut self,
+        at: At,
+        keys: &[Key<'_>],
+    ) -> Result<Vec<Option<Text<'_>>>, CommandError> {
+        self.read_all(at, keys, |view| text_of(view).ok())
+    }
+
     /// The living sorted sets and sets of `keys`, in their order, for reading; counts hits and misses.
     pub fn read_sources(
         &mut self,
@@ -254,6 +263,17 @@ impl Shard {
     #[inline]
     pub fn insert(&mut self, at: At, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) -> Stored {
         self.keyspace(at.db).set(key, value, ttl)
+    }
+
+    /// Gives `key` a string and no deadline, whatever it held. Its encoding is raw, however short it is. Reports nothing.
+    pub fn insert_raw(&mut self, at: At, key: &Key<'_>, bytes: Vec<u8>) {
+        self.expire_on_access(at, key);
+        if bytes.len() > INLINE_BYTES {
+            self.insert(at, key, NewValue::Shared(bytes.into()), Ttl::Clear);
+        } else {
+            self.insert(at, key, NewValue::Str(&bytes), Ttl::Clear);
+            self.keyspace(at.db).edit_string(key, 0, |_| ());
+        }
     }
 
     /// Removes a living key; whether there was one. Big values are freed in slices. Reports nothing.
