@@ -210,11 +210,7 @@ impl Shard {
     }
 
     /// The living strings of `keys`, in their order, for reading; counts hits and misses.
-    pub fn read_strings(
-        &mut self,
-        at: At,
-        keys: &[Key<'_>],
-    ) -> Result<Vec<Option<Text<'_>>>, CommandError> {
+    pub fn read_strings(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<Text<'_>>>, CommandError> {
         self.read_all(at, keys, |view| text_of(view).ok())
     }
 

@@ -48,10 +48,8 @@ impl LongDouble {
     pub const ZERO: LongDouble =
         LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: 0, exponent: MIN_EXPONENT } };
 
-    pub const ONE: LongDouble = LongDouble {
-        negative: false,
-        magnitude: Magnitude::Finite { mantissa: 1 << 63, exponent: -63 },
-    };
+    pub const ONE: LongDouble =
+        LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: 1 << 63, exponent: -63 } };
 
     /// The largest finite one.
     pub const MAX: LongDouble = LongDouble {

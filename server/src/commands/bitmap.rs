@@ -42,7 +42,8 @@ pub(super) fn bit_offset(
         ([b'#', digits @ ..], Some(n_bits)) => (digits, n_bits),
         _ => (text, 1),
     };
-    let offset = parse_i64(digits).and_then(|offset| offset.checked_mul(i64::from(step))).ok_or(BAD_OFFSET)?;
+    let offset =
+        parse_i64(digits).and_then(|offset| offset.checked_mul(i64::from(step))).ok_or(BAD_OFFSET)?;
     match usize::try_from(offset) {
         Ok(offset) if (offset / 8) < ctx.config.proto_max_bulk_len as usize => Ok(offset),
         Ok(_) | Err(_) => Err(BAD_OFFSET),

@@ -96,9 +96,8 @@ fn delex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
                 let text = crate::access::text_of(entry.view()).map_err(|_| {
                     CommandError::text("ERR Key should be of string type if conditions are specified")
                 })?;
-                let test = Test::named(args.get(2)).ok_or(CommandError::text(
-                    "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE",
-                ))?;
+                let test = Test::named(args.get(2))
+                    .ok_or(CommandError::text("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"))?;
                 ValueCondition { test, operand: args.get(3) }.holds(Some(text))?
             }
         },

@@ -3,6 +3,8 @@
 //! The reply is the new number and by how much it has changed. A sum outside the bounds changes nothing, number or deadline,
 //! and shows a change of 0; with SATURATE it becomes the bound. The bounds are those of the type where none are given.
 
+use std::cmp::Ordering;
+
 use skerry_resp::number::{LongDouble, parse_i64};
 use skerry_resp::reply::{Proto, Reply};
 
@@ -88,8 +90,8 @@ trait Number: Copy + PartialOrd {
     fn of(text: Text<'_>) -> Result<Self, CommandError>;
     /// Refuses an increment that is none.
     fn check_increment(self) -> Result<(), CommandError>;
-    /// The sum, or which end of the type it passes.
-    fn sum(self, other: Self) -> Result<Self, Self>;
+    /// The sum, or at which end it leaves the type.
+    fn sum(self, other: Self) -> Result<Self, Ordering>;
     /// `self - other`.
     fn change_since(self, other: Self) -> Result<Self, CommandError>;
     fn store(self, ctx: &mut Ctx<'_>, key: &Key<'_>, ttl: Ttl) -> Result<(), CommandError>;
@@ -116,8 +118,8 @@ impl Number for i64 {
         Ok(())
     }
 
-    fn sum(self, other: Self) -> Result<Self, Self> {
-        self.checked_add(other).ok_or(if other > 0 { i64::MAX } else { i64::MIN })
+    fn sum(self, other: Self) -> Result<Self, Ordering> {
+        self.checked_add(other).ok_or(other.cmp(&0))
     }
 
     fn change_since(self, other: Self) -> Result<Self, CommandError> {
@@ -158,9 +160,10 @@ impl Number for LongDouble {
         }
     }
 
-    fn sum(self, other: Self) -> Result<Self, Self> {
+    fn sum(self, other: Self) -> Result<Self, Ordering> {
         let sum = self + other;
-        if sum.is_finite() { Ok(sum) } else { Err(sum) }
+        let end = if other < LongDouble::ZERO { Ordering::Less } else { Ordering::Greater };
+        if sum.is_finite() { Ok(sum) } else { Err(end) }
     }
 
     fn change_since(self, other: Self) -> Result<Self, CommandError> {
@@ -215,8 +218,7 @@ fn run<N: Number>(
     };
     let by = parse("Increment", by, N::ONE)?;
     by.check_increment()?;
-    let (lower, upper) =
-        (parse("LBOUND", options.lower, N::MIN)?, parse("UBOUND", options.upper, N::MAX)?);
+    let (lower, upper) = (parse("LBOUND", options.lower, N::MIN)?, parse("UBOUND", options.upper, N::MAX)?);
     if lower > upper {
         return Err(CommandError::text("ERR LBOUND can't be greater than UBOUND"));
     }
@@ -235,8 +237,9 @@ fn run<N: Number>(
             N::ZERO.show(&mut ctx.reply);
             return Ok(());
         }
-        Ok(beyond) | Err(beyond) => {
-            let new = if beyond < lower { lower } else { upper };
+        beyond => {
+            let is_below = beyond.map_or_else(Ordering::is_lt, |sum| sum < lower);
+            let new = if is_below { lower } else { upper };
             (new, new.change_since(old)?)
         }
     };

@@ -29,7 +29,7 @@ fn count_ones_wide(bytes: &[u8]) -> u64 {
 }
 
 #[inline(always)]
-fn count_ones_plain(bytes: &[u8]) -> u64 {
+pub(super) fn count_ones_plain(bytes: &[u8]) -> u64 {
     let (words, tail) = bytes.as_chunks::<8>();
     let in_words: u64 = words.iter().map(|word| u64::from(u64::from_le_bytes(*word).count_ones())).sum();
     in_words + tail.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
@@ -42,7 +42,9 @@ pub fn count_ones_in(bytes: &[u8], range: Range<usize>) -> u64 {
     }
     let (first, last) = (range.start / 8, (range.end - 1) / 8);
     let outside = |byte: usize, mask: u8| u64::from((bytes[byte] & mask).count_ones());
-    count_ones(&bytes[first..=last]) - outside(first, !from_bit(range.start)) - outside(last, !to_bit(range.end))
+    count_ones(&bytes[first..=last])
+        - outside(first, !from_bit(range.start))
+        - outside(last, !to_bit(range.end))
 }
 
 /// The bits of a byte from bit `at` of the string on.
@@ -126,7 +128,7 @@ fn combine_wide(operation: Operation, sources: &[&[u8]], result: &mut [u8]) {
 }
 
 #[inline(always)]
-fn combine_plain(operation: Operation, sources: &[&[u8]], result: &mut [u8]) {
+pub(super) fn combine_plain(operation: Operation, sources: &[&[u8]], result: &mut [u8]) {
     let mut twice = [0; BLOCK_BYTES];
     for (nth, block) in result.chunks_mut(BLOCK_BYTES).enumerate() {
         let from = nth * BLOCK_BYTES;

@@ -90,10 +90,7 @@ pub struct Observation {
 pub fn observe(element: &[u8]) -> Observation {
     let hash = murmur_hash_64a(element, HASH_SEED);
     let rest = hash >> INDEX_BITS | 1 << RUN_BITS;
-    Observation {
-        register: (hash & (N_REGISTERS as u64 - 1)) as u16,
-        run: rest.trailing_zeros() as u8 + 1,
-    }
+    Observation { register: (hash & (N_REGISTERS as u64 - 1)) as u16, run: rest.trailing_zeros() as u8 + 1 }
 }
 
 /// Austin Appleby's MurmurHash2, 64 bits, read little-endian.
