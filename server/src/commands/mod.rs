@@ -9,6 +9,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
@@ -16,8 +17,10 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod info;
 pub mod list;
+mod lolwut;
 pub mod memory;
 mod part;
+pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
@@ -57,6 +60,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 
