@@ -155,7 +155,7 @@ impl Shard {
 
     #[cold]
     fn remove_expired(&mut self, at: At, key: &Key<'_>) {
-        self.remove_silently(at.db, key);
+        self.remove_dead_or_alive(at.db, key);
         self.stats.expired_keys += 1;
         self.changed(at.db, key.bytes, EventClass::Expired, "expired");
     }
@@ -287,10 +287,11 @@ impl Shard {
     /// Removes a living key; whether there was one. Big values are freed in slices. Reports nothing.
     pub fn remove(&mut self, at: At, key: &Key<'_>) -> bool {
         self.expire_on_access(at, key);
-        self.remove_silently(at.db, key)
+        self.remove_dead_or_alive(at.db, key)
     }
 
-    fn remove_silently(&mut self, db: DbIndex, key: &Key<'_>) -> bool {
+    /// Removes a key, past its deadline or not; whether there was one. Reports nothing.
+    pub fn remove_dead_or_alive(&mut self, db: DbIndex, key: &Key<'_>) -> bool {
         let keyspace = self.keyspace(db);
         match keyspace.remove(key) {
             Some(entry) => {

@@ -226,7 +226,8 @@ fn bitop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if len > 0 {
         ctx.shard.insert_raw(at, &target, result);
         ctx.changed(&target, EventClass::String, "set");
-    } else if ctx.shard.remove(at, &target) {
+    } else if ctx.shard.remove_dead_or_alive(at.db, &target) {
+        // As Redis, which does not look at the deadline before it deletes.
         ctx.changed(&target, EventClass::Generic, "del");
     }
     ctx.reply.integer(len as i64);
