@@ -288,7 +288,8 @@ impl KeySpec {
                 }
                 let Some(count) = skerry_resp::number::parse_i64(args.get(at)) else { return };
                 let first = begin + first as usize;
-                if count <= 0 || count as usize > argc.saturating_sub(first) {
+                let last = (count.max(1) as usize - 1).saturating_mul(step as usize).saturating_add(first);
+                if count <= 0 || last >= argc {
                     return;
                 }
                 for n in 0..count as usize {

@@ -1,5 +1,7 @@
 //! The table: every command row, and the lookup by name. The groups' files hold the rows; this file knows only how to find them.
 
+pub mod bitfield;
+pub mod bitmap;
 pub mod client;
 pub mod cluster;
 pub mod command_info;
@@ -12,6 +14,7 @@ mod draw;
 pub mod dump;
 pub mod generic;
 pub mod hash;
+pub mod hyperloglog;
 pub mod info;
 pub mod list;
 mod lolwut;
@@ -22,6 +25,10 @@ mod scan;
 pub mod server;
 pub mod set;
 pub mod string;
+pub mod string_condition;
+pub mod string_increx;
+pub mod string_lcs;
+pub mod string_msetex;
 mod subcommand;
 pub mod transactions;
 pub mod vectorset;
@@ -43,6 +50,12 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
     ("string", string::COMMANDS),
+    ("string", string_condition::COMMANDS),
+    ("string", string_increx::COMMANDS),
+    ("string", string_lcs::COMMANDS),
+    ("string", string_msetex::COMMANDS),
+    ("bitmap", bitmap::COMMANDS),
+    ("hyperloglog", hyperloglog::COMMANDS),
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),

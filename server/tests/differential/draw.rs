@@ -11,20 +11,23 @@ use std::collections::BTreeSet;
 
 pub(crate) const N_CONNS: usize = 3;
 
-const STRINGS: &[&str] = &["s0", "s1", "s2", "{a}s3", "{b}s4"];
+const STRINGS: &[&str] = &["s0", "s1", "{a}s3", "{b}s4"];
 const LISTS: &[&str] = &["l0", "l1", "{a}l2"];
-const SETS: &[&str] = &["t0", "t1", "{a}t2", "{a}t3"];
+const SETS: &[&str] = &["t0", "{a}t2", "{a}t3"];
+const HLLS: &[&str] = &["p0", "{a}p1"];
 const HASHES: &[&str] = &["h0", "h1", "{a}h2", "{b}h3"];
 const ZSETS: &[&str] = &["z0", "z1", "{a}z2"];
 /// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
 const FLAT: &[&str] = &["f0"];
-const _: () =
-    assert!(STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() + ZSETS.len() + FLAT.len() <= 20);
+const _: () = assert!(
+    STRINGS.len() + LISTS.len() + SETS.len() + HLLS.len() + HASHES.len() + ZSETS.len() + FLAT.len() <= 20
+);
 /// Vector sets by their quantization, which every VADD has to repeat.
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
-const CLASSES: &[&[&str]] = &[STRINGS, LISTS, SETS, HASHES, ZSETS, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+const CLASSES: &[&[&str]] =
+    &[STRINGS, LISTS, SETS, HLLS, HASHES, ZSETS, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -95,6 +98,15 @@ const MALFORMED: &[&str] = &[
     "1.5",
     "0x10",
 ];
+const BIT_TYPES: &[&str] = &[
+    "u1", "i1", "u2", "i3", "u4", "i5", "u8", "i8", "u13", "i16", "u31", "u32", "i32", "i33", "u63", "i63",
+    "i64",
+];
+const BAD_BIT_TYPES: &[&str] =
+    &["u64", "i65", "u0", "i0", "x8", "i", "u", "I8", "u-1", "i 8", "u08", "u+1", ""];
+/// Offsets in fields; no product with a width that passes an i64: Redis goes on with what is left of such a one.
+const BAD_FIELD_OFFSETS: &[&str] =
+    &["#", "#-1", "#x", "# 1", "#+1", "#01", "#2147483648", "#4294967296", "##1", "#1.5"];
 /// Counts by which SRANDMEMBER and HRANDFIELD would really answer billions of picks.
 const HONOURED: &[&str] = &["-2147483648", "-2147483649", "-4294967296"];
 const FLOATS: &[&str] = &[
@@ -313,6 +325,12 @@ impl Draw {
                 }
                 self.rng.pick(FLOATS).as_bytes().to_vec()
             }
+            "hll" => self.key(HLLS),
+            "bittype" if self.rng.percent(4) => self.rng.pick(BAD_BIT_TYPES).as_bytes().to_vec(),
+            "bittype" => self.rng.pick(BIT_TYPES).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(4) => self.rng.pick(BAD_FIELD_OFFSETS).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(30) => format!("#{}", self.rng.within(0, 7)).into_bytes(),
+            "fieldoffset" => self.number("bitoffset"),
             "negative" => self.rng.within(-8, -1).to_string().into_bytes(),
             "pick" => loop {
                 let count = self.number("count");
@@ -337,6 +355,9 @@ impl Draw {
             "count" => self.rng.within(0, 6),
             "scancount" => self.rng.within(1, 20),
             "offset" => self.rng.within(0, 40),
+            "bit" => self.rng.within(0, 1),
+            "bitoffset" => self.rng.within(0, 90),
+            "bitindex" => self.rng.within(-50, 50),
             "db" => *self.rng.pick(&[0, 0, 0, 0, 1, 1, 9]),
             "sec" if is_past => -past_s,
             "sec" => far_s,
