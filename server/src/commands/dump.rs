@@ -42,7 +42,7 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if ttl_ms < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    let made_with = MadeWith { config: ctx.config, seed: ctx.shard.random() };
+    let made_with = MadeWith { config: ctx.config, limits: ctx.limits, seed: ctx.shard.random() };
     let value = Payload::open(args.get(3))?.value(made_with)?;
     let ttl = match (ttl_ms, options.is_absolute) {
         (0, _) => Ttl::Clear,
