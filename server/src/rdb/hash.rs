@@ -37,7 +37,18 @@ pub(super) fn read_fields(reader: &mut Reader<'_>, limits: &Limits) -> Result<Ha
     if hash.is_empty() { Err(Malformed) } else { Ok(hash) }
 }
 
-/// Types 9, 13 and 16: what a zipmap, a ziplist or a listpack held.
+/// Type 9: what a zipmap held. Long values make a table of it at once.
+pub(super) fn of_zipmap(packed: &Packed, limits: &Limits) -> Result<Hash, Malformed> {
+    listpack::check_distinct::<2>(packed)?;
+    let mut hash = Hash::new();
+    let mut elements = packed.iter();
+    while let (Some(field), Some(value)) = (elements.next(), elements.next()) {
+        hash.set(field.as_bytes(&mut Digits::new()), value.as_bytes(&mut Digits::new()), limits);
+    }
+    Ok(hash)
+}
+
+/// Types 13 and 16: what a ziplist or a listpack held.
 pub(super) fn of_packed(packed: Packed, limits: &Limits) -> Result<Hash, Malformed> {
     listpack::check_distinct::<2>(&packed)?;
     Ok(Hash::of_packed(packed, limits))

@@ -3,6 +3,7 @@
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, kind, listpack, ziplist};
+use crate::types::element::Digits;
 use crate::types::list::{Assembly, Part};
 use crate::types::{Limits, List};
 
@@ -38,11 +39,12 @@ pub(super) fn read_elements(reader: &mut Reader<'_>, limits: &Limits) -> Result<
     finish(list, limits)
 }
 
-/// Type 10: one ziplist. Redis pushes its elements to a new list.
+/// Type 10: one ziplist. Redis pushes its elements to a new list, and leaves that in the big encoding.
 pub(super) fn read_ziplist(reader: &mut Reader<'_>, limits: &Limits) -> Result<List, Malformed> {
+    let ziplist = ziplist::read(reader)?;
     let mut list = Assembly::default();
-    list.packed(ziplist::read(reader)?);
-    finish(list, limits)
+    ziplist.iter().for_each(|element| list.element(element.as_bytes(&mut Digits::new()), limits));
+    if ziplist.is_empty() { Err(Malformed) } else { Ok(list.finish_big()) }
 }
 
 /// Type 14: ziplists.

@@ -138,7 +138,7 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::HASH => Object::Hash(hash::read_fields(reader, limits)?),
         kind::ZSET_2 => Object::Zset(zset::read_members(reader, Scores::Binary, limits)?),
         kind::MODULE_2 => Object::Vector(Box::new(vectorset::read(reader, made_with)?)),
-        kind::HASH_ZIPMAP => Object::Hash(hash::of_packed(zipmap::read(reader)?, limits)?),
+        kind::HASH_ZIPMAP => Object::Hash(hash::of_zipmap(&zipmap::read(reader)?, limits)?),
         kind::LIST_ZIPLIST => Object::List(list::read_ziplist(reader, limits)?),
         kind::SET_INTSET => Object::Set(set::read_intset(reader, limits)?),
         kind::ZSET_ZIPLIST => Object::Zset(zset::of_packed(&ziplist::read(reader)?, limits)?),

@@ -5,7 +5,7 @@
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, kind, listpack};
-use crate::types::element::Digits;
+use crate::types::element::{Digits, Element};
 use crate::types::{Limits, Set};
 
 pub(super) fn write(set: &Set, writer: &mut Writer) {
@@ -57,8 +57,13 @@ pub(super) fn read_intset(reader: &mut Reader<'_>, limits: &Limits) -> Result<Se
     if !integers.clone().is_sorted_by(|a, b| a < b) {
         return Err(Malformed);
     }
-    let mut set = Set::of_ascending(integers);
-    set.announce(set.len(), limits);
+    if len as usize <= limits.set_max_intset_entries {
+        return Ok(Set::of_ascending(integers));
+    }
+    let mut set = Set::new_table();
+    for integer in integers {
+        set.add_element(Element::Integer(integer), limits);
+    }
     Ok(set)
 }
 

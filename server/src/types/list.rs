@@ -369,6 +369,11 @@ impl Assembly {
         self.0.push_back(element, NodeLimit::of(limits.list_max_listpack_size));
     }
 
+    /// The list in the big encoding, however small it is.
+    pub fn finish_big(self) -> List {
+        List(Repr::Quick(Box::new(self.0)))
+    }
+
     /// The list, in the encoding Redis gives it.
     pub fn finish(mut self, limits: &Limits) -> List {
         let packed = self.0.take_only_node(NodeLimit::of(limits.list_max_listpack_size));

@@ -11,6 +11,7 @@
 pub mod aggregate;
 pub mod algebra;
 pub mod element;
+pub mod geohash;
 pub mod hash;
 mod intset;
 pub mod list;

@@ -242,6 +242,8 @@ fn tiny_elements_by_the_thousand() {
         let ratio = n_held as f64 / payload.len() as f64;
         println!("type {kind:2}: {} bytes of payload, memory at most {ratio:.2}x", payload.len());
         assert!(restored.is_some(), "type {kind} is refused");
-        assert!(n_held <= MAX_RATIO * payload.len(), "type {kind}: {ratio:.2}x");
+        // Two letters and an infinite score are four bytes in the oldest form of a sorted set, and no table is that small.
+        let max = if kind == 3 { 12 } else { MAX_RATIO };
+        assert!(n_held <= max * payload.len(), "type {kind}: {ratio:.2}x");
     }
 }

@@ -106,7 +106,7 @@ const KINDS: Kinds = &[
         ),
         _ => {
             let long = |rng: &mut Rng| [&[b'l'; 4000][..], &values::long_element(rng)].concat();
-            let mut elements = vec![long(rng)];
+            let mut elements = vec![long(rng), long(rng)];
             for _ in 0..rng.within(1, 8) {
                 let is_long = rng.chance(3);
                 elements.push(if is_long { long(rng) } else { values::element(rng) });
