@@ -111,7 +111,12 @@ impl Zset {
                 return None;
             }
             packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
-            push_score(score, |score| packed.push_back(score, Growth::Tight));
+            if score == 0.0 && score.is_sign_negative() {
+                // Where somebody has stored the sign, it stays, as in Redis.
+                packed.push_back(&Encoded::of(b"-0"), Growth::Tight);
+            } else {
+                push_score(score, |score| packed.push_back(score, Growth::Tight));
+            }
             before = Some((element, score));
         }
         let mut zset = Self(Repr::Packed(packed));

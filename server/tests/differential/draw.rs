@@ -122,8 +122,10 @@ const LONLATS: &[[&str; 2]] = &[
     ["-58.4", "-34.6"],
     ["-58.38", "-34.61"],
 ];
-const RADII: &[&str] =
-    &["0", "1", "10", "100", "200", "500", "1000", "5000", "20000", "50000", "0.5", "166.2742", "1e-5", "1e9", "inf"];
+const RADII: &[&str] = &[
+    "0", "1", "10", "100", "200", "500", "1000", "5000", "20000", "50000", "0.5", "166.2742", "1e-5", "1e9",
+    "inf",
+];
 const UNITS: &[&str] = &["m", "km", "km", "km", "mi", "ft", "KM"];
 /// Written by Redis 8.2.3: a string, an int, a list, sets, hashes, sorted sets; and a payload that nobody wrote.
 const PAYLOADS: &[&[u8]] = &[

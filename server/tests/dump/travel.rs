@@ -221,8 +221,6 @@ fn travel(from: &mut Conn, to: &mut Conn, batch: &[Value], encoding: &str) {
         assert_eq!(before[i].0, after[i].0, "{value:?} as {payload:02x?}");
         // A list whose only node is just full is a listpack when it is read; both servers have it so.
         if before[i].1 != after[i].1 {
-            let again = restore(from, &[payload.clone()]);
-            assert!(again[0].is_error(), "k0 is taken");
             from.call(&[&b"DEL"[..], &key(i)]);
             from.call(&[&b"RESTORE"[..], &key(i), b"0", payload]);
             let at_home = from.call(&[&b"OBJECT"[..], b"ENCODING", &key(i)]);
