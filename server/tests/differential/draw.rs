@@ -122,28 +122,30 @@ const LONLATS: &[[&str; 2]] = &[
     ["-58.4", "-34.6"],
     ["-58.38", "-34.61"],
 ];
+/// So many of them lie within 500 km.
+const N_NEAR: usize = 6;
 const RADII: &[&str] = &[
-    "0", "1", "10", "100", "200", "500", "1000", "5000", "20000", "50000", "0.5", "166.2742", "1e-5", "1e9",
-    "inf",
+    "0", "1", "100", "200", "200", "500", "500", "1000", "1000", "5000", "20000", "50000", "0.5", "166.2742",
+    "1e-5", "1e9", "inf",
 ];
 const UNITS: &[&str] = &["m", "km", "km", "km", "mi", "ft", "KM"];
-/// Written by Redis 8.2.3: a string, an int, a list, sets, hashes, sorted sets; and a payload that nobody wrote.
-const PAYLOADS: &[&[u8]] = &[
-    b"\x00\x05hello\x0c\x00\xa8\x04\xeb\xb6\x9f\x1e\xbeC",
-    b"\x00\xc1\xc7\xcf\x0c\x00\xac\x9b\x96\xf6N\xf1\xb8\x99",
-    b"\x12\x01\x02\xc3\x1e@^\x12^\x00\x00\x00\x05\x00\x82i0\x03\x82i1\x03\x0c\x01\xe0Fx\xe0<\x00\x05H\xf1x\xec\x03\xff\x0c\x00\xaf;\x00\xe9L(\xcd\xa7",
-    b"\x0b\x14\x04\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00p\x11\x01\x00\x0c\x00N\xa3\xf5\xc6\xa17N\x1c",
-    b"\x14\x11\x11\x00\x00\x00\x03\x00\x82m0\x03\x82m1\x03\x05\x01\xff\x0c\x00sF\x16=\xe2\xea\x89\xc7",
-    b"\x02\x02\xc3\x09@B\x01LL\xe05\x00\x01LL\x02m2\x0c\x00\"n\xa8\x06\x9dS\x15\xeb",
-    b"\x10\x14\x14\x00\x00\x00\x04\x00\x82f0\x03\x81v\x02\x82f1\x03\x0c\x01\xff\x0c\x00yl9\x8a?\x8a\xde&",
-    b"\x04\x01\x02f2\xc3\x09@F\x01vv\xe09\x00\x01vv\x0c\x00\x8b\x1f\x01\x1f*\x04\"\xfa",
-    b"\x11\x1f\x1f\x00\x00\x00\x06\x00\x82m0\x03\x01\x01\x82m1\x03\x832.5\x04\x82m2\x03\x83inf\x04\xff\x0c\x00N?\x95P\x9cQ\xd1\xcb",
-    b"\x05\x02\x02m3\x00\x00\x00\x00\x00\x00\x08@\xc3\x09@A\x01LL\xe04\x00\x01LL\x00\x00\x00\x00\x00\x00\xf0\xbf\x0c\x00\x9c\xa2/\x19\x14\x85\x06\x92",
-    b"\x11##\x00\x00\x00\x04\x00\x82m4\x03\xf4\x8c\xc9\xd8\xcd\xdcY\x0c\x00\x09\x82m5\x03\xf4O\xe4!\xf22\\\x0c\x00\x09\xff\x0c\x00\xf2\xe4\xab\x9a\xda\xafH\x7f",
-    b"\x00\xc3\x09@d\x01aa\xe0W\x00\x01aa\x0c\x00#\xd5\x81\xc7JGl8",
-    b"c\x05hello\x0c\x00h\xe9\xfd\xc9\xe2\x0a\x98\xfe",
-    b"\x02\x00\x0c\x00\xf1\xb8\x0d\xc0a\xa3\xa7\xa1",
-    b"\x00\x05hello\x0d\x00\xc1\xdbV\xc5b\x81W\xca",
+/// Written by Redis 8.2.3, by the letter of the keys that hold such; and payloads that nobody wrote.
+const PAYLOADS: &[(u8, &[u8])] = &[
+    (b's', b"\x00\x05hello\x0c\x00\xa8\x04\xeb\xb6\x9f\x1e\xbeC"),
+    (b's', b"\x00\xc1\xc7\xcf\x0c\x00\xac\x9b\x96\xf6N\xf1\xb8\x99"),
+    (b'l', b"\x12\x01\x02\xc3\x1e@^\x12^\x00\x00\x00\x05\x00\x82i0\x03\x82i1\x03\x0c\x01\xe0Fx\xe0<\x00\x05H\xf1x\xec\x03\xff\x0c\x00\xaf;\x00\xe9L(\xcd\xa7"),
+    (b't', b"\x0b\x14\x04\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00p\x11\x01\x00\x0c\x00N\xa3\xf5\xc6\xa17N\x1c"),
+    (b't', b"\x14\x11\x11\x00\x00\x00\x03\x00\x82m0\x03\x82m1\x03\x05\x01\xff\x0c\x00sF\x16=\xe2\xea\x89\xc7"),
+    (b't', b"\x02\x02\xc3\x09@B\x01LL\xe05\x00\x01LL\x02m2\x0c\x00\"n\xa8\x06\x9dS\x15\xeb"),
+    (b'h', b"\x10\x14\x14\x00\x00\x00\x04\x00\x82f0\x03\x81v\x02\x82f1\x03\x0c\x01\xff\x0c\x00yl9\x8a?\x8a\xde&"),
+    (b'h', b"\x04\x01\x02f2\xc3\x09@F\x01vv\xe09\x00\x01vv\x0c\x00\x8b\x1f\x01\x1f*\x04\"\xfa"),
+    (b'z', b"\x11\x1f\x1f\x00\x00\x00\x06\x00\x82m0\x03\x01\x01\x82m1\x03\x832.5\x04\x82m2\x03\x83inf\x04\xff\x0c\x00N?\x95P\x9cQ\xd1\xcb"),
+    (b'z', b"\x05\x02\x02m3\x00\x00\x00\x00\x00\x00\x08@\xc3\x09@A\x01LL\xe04\x00\x01LL\x00\x00\x00\x00\x00\x00\xf0\xbf\x0c\x00\x9c\xa2/\x19\x14\x85\x06\x92"),
+    (b'g', b"\x11##\x00\x00\x00\x04\x00\x82m4\x03\xf4\x8c\xc9\xd8\xcd\xdcY\x0c\x00\x09\x82m5\x03\xf4O\xe4!\xf22\\\x0c\x00\x09\xff\x0c\x00\xf2\xe4\xab\x9a\xda\xafH\x7f"),
+    (b's', b"\x00\xc3\x09@d\x01aa\xe0W\x00\x01aa\x0c\x00#\xd5\x81\xc7JGl8"),
+    (b'?', b"c\x05hello\x0c\x00h\xe9\xfd\xc9\xe2\x0a\x98\xfe"),
+    (b'?', b"\x02\x00\x0c\x00\xf1\xb8\x0d\xc0a\xa3\xa7\xa1"),
+    (b'?', b"\x00\x05hello\x0d\x00\xc1\xdbV\xc5b\x81W\xca"),
 ];
 const FLOATS: &[&str] = &[
     "0.1",
@@ -297,6 +299,9 @@ impl Draw {
             argv.push(token.as_bytes().to_vec());
         } else if token == "vector" {
             argv.extend(self.rng.pick(VECTORS).iter().map(|x| x.as_bytes().to_vec()));
+        } else if token == "payload" {
+            let payload = self.payload(&argv[1]);
+            argv.push(payload);
         } else if token == "place" {
             self.lonlat(argv);
         } else if token == "pair" {
@@ -333,7 +338,6 @@ impl Draw {
             "radius" => self.malformed(),
             "unit" if self.rng.percent(97) => self.rng.pick(UNITS).as_bytes().to_vec(),
             "unit" => self.rng.pick(&["", "yards", "mm"]).as_bytes().to_vec(),
-            "payload" => self.payload(),
             "flat" => FLAT[0].as_bytes().to_vec(),
             "source" => {
                 let class = if self.rng.percent(75) { ZSETS } else { SETS };
@@ -447,7 +451,9 @@ impl Draw {
     }
 
     fn lonlat(&mut self, argv: &mut Vec<Vec<u8>>) {
-        let place = *self.rng.pick(LONLATS);
+        // Most lie near each other, or nothing would ever be found.
+        let near = self.rng.percent(70);
+        let place = *self.rng.pick(if near { &LONLATS[..N_NEAR] } else { LONLATS });
         argv.extend(place.iter().map(|x| x.as_bytes().to_vec()));
         if self.rng.percent(4) {
             let at = argv.len() - 1 - self.rng.below(2);
@@ -455,9 +461,14 @@ impl Draw {
         }
     }
 
-    /// Mostly as it was written, sometimes with a byte changed.
-    fn payload(&mut self) -> Vec<u8> {
-        let mut payload = self.rng.pick(PAYLOADS).to_vec();
+    /// Mostly what the key usually holds, as it was written; sometimes with a byte changed.
+    fn payload(&mut self, key: &[u8]) -> Vec<u8> {
+        let kind = key.iter().rev().find(|byte| byte.is_ascii_lowercase()).copied().unwrap_or_default();
+        let of_kind: Vec<&[u8]> = PAYLOADS.iter().filter(|(k, _)| *k == kind).map(|(_, p)| *p).collect();
+        let mut payload = match of_kind[..] {
+            [_, ..] if self.rng.percent(85) => self.rng.pick(&of_kind).to_vec(),
+            _ => self.rng.pick(PAYLOADS).1.to_vec(),
+        };
         if self.rng.percent(4) {
             let at = self.rng.below(payload.len());
             payload[at] ^= 1 << self.rng.below(8);
