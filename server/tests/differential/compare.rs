@@ -7,6 +7,7 @@
 //! | Pairs | the order of field-value pairs |
 //! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
+//! | Size | DBSIZE: dead keys that a server has not met yet count; compared when none is left |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
 //! | Nearest | replies of GEO* in order of distance: the order of those that are equally far |
 //! | Payload | DUMP's bytes: both are restored on both servers, and what is there then is compared |
@@ -25,6 +26,7 @@ pub(crate) enum Compare {
     Seconds,
     Milliseconds,
     Shape,
+    Size,
     Hits,
     Nearest,
     Payload,
@@ -44,6 +46,7 @@ impl Compare {
             self,
             Compare::Scan
                 | Compare::Payload
+                | Compare::Size
                 | Compare::RandomKey
                 | Compare::RandomMember
                 | Compare::RandomField
@@ -96,7 +99,8 @@ impl Compare {
                 _ => false,
             },
             // These are compared where they are run; what is left are errors, equal or not.
-            Compare::Scan | Compare::Payload | Compare::RandomKey | Compare::RandomMember => false,
+            Compare::Scan | Compare::Size | Compare::Payload => false,
+            Compare::RandomKey | Compare::RandomMember => false,
             Compare::RandomField | Compare::RandomScored | Compare::Pop => false,
         }
     }
