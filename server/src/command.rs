@@ -258,6 +258,13 @@ impl KeySpec {
                 } else {
                     (1..argc.saturating_sub(-(start_from as isize) as usize - 1)).rev().find(hit)
                 };
+                if let (Find::Range { last: 0, .. }, Some(first)) = (self.find, found)
+                    && start_from >= 0
+                {
+                    // An option that names one key may stand there again; the handler takes the last, so all are its keys.
+                    (first..argc - 1).filter(hit).for_each(|index| visit(index + 1));
+                    return;
+                }
                 match found {
                     Some(index) => index + 1,
                     None => return,

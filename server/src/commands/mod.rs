@@ -13,6 +13,7 @@ pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
+pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod info;
@@ -60,6 +61,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
@@ -174,7 +176,8 @@ impl Table {
             id,
             shape: shape_of(command),
             group,
-            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set") || command.name == "append",
+            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set" | "geo")
+                || command.name == "append",
             is_vector: command.plan.is_some() || matches!(command.handler, Handler::Any(_)),
             is_protected,
             subcommands: Vec::new(),

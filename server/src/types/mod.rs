@@ -12,6 +12,7 @@ pub mod aggregate;
 pub mod algebra;
 pub mod bitmap;
 pub mod element;
+pub mod geohash;
 pub mod hash;
 pub mod hyperloglog;
 mod intset;
