@@ -18,6 +18,7 @@ pub mod deadline;
 pub mod dispatch;
 pub mod door;
 pub mod error;
+pub mod fields;
 pub mod glob;
 pub mod keyspace;
 pub mod lend;

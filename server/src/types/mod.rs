@@ -1,7 +1,7 @@
 //! The values behind lists, sets, hashes and sorted sets, as plain data structures.
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
-//! `intset` and `hash`, whose big encoding is `members`; `zset` keeps a table of them beside its `ranking`; `algebra` combines
+//! `intset` and `hash`, whose big encoding is `members`; `deadlines` says which of a hash's fields end when; `zset` keeps a table of them beside its `ranking`; `algebra` combines
 //! sets.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
@@ -10,6 +10,7 @@
 
 pub mod aggregate;
 pub mod algebra;
+pub mod deadlines;
 pub mod element;
 pub mod hash;
 mod intset;
