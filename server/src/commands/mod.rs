@@ -11,6 +11,7 @@ mod draw;
 pub mod dump;
 pub mod generic;
 pub mod hash;
+pub mod hash_expire;
 pub mod info;
 pub mod list;
 pub mod memory;
@@ -43,6 +44,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
+    ("hash", hash_expire::COMMANDS),
     ("sorted-set", zset::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
