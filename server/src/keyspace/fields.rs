@@ -105,3 +105,7 @@ impl Keyspace {
         assert!(self.expiry.hashes().iter().eq(due), "a hash is filed wrongly");
     }
 }
+
+#[cfg(test)]
+#[path = "fields_tests.rs"]
+mod tests;

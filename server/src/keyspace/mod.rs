@@ -211,9 +211,10 @@ impl Keyspace {
         match self.table.find_mut(key.hash, key.bytes) {
             Some(mut slot) => {
                 let expiry = &mut self.expiry;
+                let after_ms = fields::earliest_ms(payload.object());
                 let old = slot.update(|entry| overwrite(entry, payload, ttl, expiry));
+                self.expiry.refile_hash(key.hash, fields::earliest_ms(old.as_ref()), after_ms);
                 if let Some(object) = old {
-                    self.expiry.refile_hash(key.hash, fields::earliest_ms(Some(&object)), None);
                     self.lazyfree.give_object(object);
                 }
                 Stored::Overwritten
