@@ -12,13 +12,7 @@ use crate::shard::{EventClass, Shard};
 impl Shard {
     /// The hash under `key` was changed in place: its earliest deadline was `before_ms` and is `after_ms`.
     #[inline]
-    pub fn refile_fields(
-        &mut self,
-        at: At,
-        key: &Key<'_>,
-        before_ms: Option<i64>,
-        after_ms: Option<i64>,
-    ) {
+    pub fn refile_fields(&mut self, at: At, key: &Key<'_>, before_ms: Option<i64>, after_ms: Option<i64>) {
         if before_ms != after_ms {
             self.keyspace(at.db).refile_fields(key, before_ms, after_ms);
         }

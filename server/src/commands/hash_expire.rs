@@ -325,13 +325,7 @@ fn hgetex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     show_and_end(ctx, &key, args, first, end)
 }
 
-fn show_and_end(
-    ctx: &mut Ctx<'_>,
-    key: &Key<'_>,
-    args: Args<'_>,
-    first: usize,
-    end: Option<End>,
-) -> Outcome {
+fn show_and_end(ctx: &mut Ctx<'_>, key: &Key<'_>, args: Args<'_>, first: usize, end: Option<End>) -> Outcome {
     ctx.reply.array(args.len() - first);
     let Some(hash) = ctx.shard.hash_mut(ctx.at(), key)? else {
         args.from(first).for_each(|_| ctx.reply.null());
@@ -418,9 +412,7 @@ impl SetOptions {
                 return Ok(Self { wanted, term, first });
             } else if is_wanted.is_some() {
                 if wanted.is_some() {
-                    return Err(CommandError::text(
-                        "ERR Only one of FXX or FNX arguments can be specified",
-                    ));
+                    return Err(CommandError::text("ERR Only one of FXX or FNX arguments can be specified"));
                 }
                 wanted = is_wanted;
             } else if clock.is_some() || is_word(word, "keepttl") {

@@ -77,8 +77,11 @@ impl Keyspace {
                 on_expired(entry.as_ref(), n_dead, FieldsLeft::Some);
                 continue;
             }
-            let is_it = |entry: EntryRef<'_>| matches!(entry.object(), Some(Object::Hash(hash)) if hash.is_empty());
-            let Some(slot) = self.table.find_where(due.hash, is_it) else { unreachable!("it was just there") };
+            let is_it =
+                |entry: EntryRef<'_>| matches!(entry.object(), Some(Object::Hash(hash)) if hash.is_empty());
+            let Some(slot) = self.table.find_where(due.hash, is_it) else {
+                unreachable!("it was just there")
+            };
             remove_slot(slot, due.hash, &mut self.expiry, |entry| {
                 on_expired(entry.as_ref(), n_dead, FieldsLeft::None);
                 self.lazyfree.give_entry(entry);

@@ -190,7 +190,8 @@ impl Pair {
         assert!(spent <= budget);
         for (k, n_dead, left) in told {
             assert!(n_dead > 0 && Some(k) != held);
-            let kept: Fields = match self.keyspace.peek(&Key::new(&[k], self.limits.seed)).map(EntryRef::view) {
+            let kept: Fields = match self.keyspace.peek(&Key::new(&[k], self.limits.seed)).map(EntryRef::view)
+            {
                 Some(View::Hash(hash)) => {
                     let term = |f: &u8| hash.term(&[*f]);
                     let old = &self.model[&k].0;

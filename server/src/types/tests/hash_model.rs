@@ -163,10 +163,8 @@ impl Tried {
     fn check(&self) {
         self.hash.check();
         let (hash, now_ms) = (&self.hash, self.now_ms);
-        let all: Model = hash
-            .timed_iter()
-            .map(|((field, value), ms)| (field.to_vec(), (value.to_vec(), ms)))
-            .collect();
+        let all: Model =
+            hash.timed_iter().map(|((field, value), ms)| (field.to_vec(), (value.to_vec(), ms))).collect();
         assert!(all == self.model && hash.len() == all.len());
         let alive = self.alive();
         let shown: Pairs = hash.iter(now_ms).map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
