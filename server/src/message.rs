@@ -19,6 +19,7 @@ use skerry_resp::request::ArgRange;
 use crate::args::Args;
 use crate::client::ClientId;
 use crate::keyspace::Entry;
+use crate::pubsub::Kind;
 use crate::shard::{DbIndex, Shard};
 use crate::work::Plans;
 
@@ -158,6 +159,11 @@ pub enum Message<'a> {
         n_changed: u32,
         changed: Changes<'a>,
     },
+    /// A published message for clients of the receiver.
+    Deliver {
+        delivered: Delivered<'a>,
+        clients: ClientIds<'a>,
+    },
     /// The client's watches end (UNWATCH, DISCARD, disconnect).
     Unwatch {
         client: ClientId,
@@ -176,6 +182,7 @@ mod kind {
     pub(super) const HALF: u8 = 9;
     pub(super) const SHARED_REQUEST: u8 = 10;
     pub(super) const SHARED_REPLY: u8 = 11;
+    pub(super) const DELIVER: u8 = 12;
 }
 
 /// Offsets in a reply: a bulk's bytes belong behind as many bytes of it.
@@ -206,6 +213,28 @@ impl<'a> Iterator for Keys<'a> {
         let key = reader.take(len);
         self.0 = &self.0[reader.at..];
         Some(key)
+    }
+}
+
+/// A published message: by which kind of subscription, and the pattern if that is one.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivered<'a> {
+    pub kind: Kind,
+    pub pattern: &'a [u8],
+    pub channel: &'a [u8],
+    pub message: &'a [u8],
+}
+
+/// Names of clients.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientIds<'a>(&'a [u8]);
+
+impl Iterator for ClientIds<'_> {
+    type Item = ClientId;
+    fn next(&mut self) -> Option<ClientId> {
+        let (id, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(ClientId(u64::from_le_bytes(*id)))
     }
 }
 
@@ -410,6 +439,27 @@ impl Batch {
         let len = (out.len() - mark - 8) as u32;
         out[mark..mark + 4].copy_from_slice(&n_changed.to_le_bytes());
         out[mark + 4..mark + 8].copy_from_slice(&len.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    /// Nothing is sent if there are no clients.
+    pub fn push_delivery(&mut self, delivered: Delivered<'_>, clients: impl Iterator<Item = ClientId>) {
+        let start = self.bytes.len();
+        let out = &mut self.bytes;
+        out.push(kind::DELIVER);
+        out.push(delivered.kind.code());
+        out.extend_from_slice(&[0; 4]);
+        let ids = out.len();
+        clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+        let ids_len = (out.len() - ids) as u32;
+        if ids_len == 0 {
+            out.truncate(start);
+            return;
+        }
+        out[ids - 4..ids].copy_from_slice(&ids_len.to_le_bytes());
+        for text in [delivered.pattern, delivered.channel, delivered.message] {
+            put_key(out, text);
+        }
         self.n_messages += 1;
     }
 
@@ -652,6 +702,17 @@ impl<'a> Reader<'a> {
                 let n_changed = self.u32();
                 let len = self.u32() as usize;
                 Message::Return { lend, mode, loans, n_changed, changed: Changes(self.take(len)) }
+            }
+            kind::DELIVER => {
+                let kind = Kind::from_code(self.u8());
+                let len = self.u32() as usize;
+                let clients = ClientIds(self.take(len));
+                let mut text = || {
+                    let len = self.u32() as usize;
+                    self.take(len)
+                };
+                let (pattern, channel, message) = (text(), text(), text());
+                Message::Deliver { delivered: Delivered { kind, pattern, channel, message }, clients }
             }
             kind::UNWATCH => Message::Unwatch { client: ClientId(self.u64()) },
             other => panic!("message kind {other} in a batch of this process"),

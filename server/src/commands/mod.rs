@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
@@ -14,8 +15,10 @@ pub mod hash;
 pub mod hash_expire;
 pub mod info;
 pub mod list;
+mod lolwut;
 pub mod memory;
 mod part;
+pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
@@ -46,6 +49,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("hash", hash::COMMANDS),
     ("hash", hash_expire::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 
