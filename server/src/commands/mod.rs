@@ -15,6 +15,7 @@ pub mod dump;
 pub mod generic;
 pub mod geo;
 pub mod hash;
+pub mod hash_expire;
 pub mod hyperloglog;
 pub mod info;
 pub mod list;
@@ -60,6 +61,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("list", list::COMMANDS),
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
+    ("hash", hash_expire::COMMANDS),
     ("sorted-set", zset::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),

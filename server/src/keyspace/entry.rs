@@ -103,6 +103,15 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// The object, if it is one.
+    #[inline]
+    pub(super) fn object(&self) -> Option<&Object> {
+        match self {
+            Payload::Object(object) => Some(object),
+            Payload::Int(_) | Payload::Str(_) | Payload::Short(_) | Payload::Lent => None,
+        }
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Payload::Int(_) => Kind::Int,

@@ -4,12 +4,12 @@
 //! ```text
 //!  Keyspace ── Table<Entry> (table, segment) ── Entry (key, value, deadline, clock: one allocation) ── Object (large values)
 //!     │                                            └─ the links of ─┐
-//!     ├── ExpiryIndex (timing wheel over the entries with a deadline)
+//!     ├── ExpiryIndex (timing wheel over the entries with a deadline; the hashes whose fields have some)
 //!     └── LazyFree (large things already deleted, freed in slices)
 //! ```
 //!
-//! Invariants: an entry of the table is in the expiry index if and only if it has a deadline; so whatever moves, frees or
-//! hands out an entry goes through this file, which tells the index. The caller computes each key's hash once.
+//! Invariants: an entry of the table is in the expiry index if and only if it has a deadline, and a hash if a field has; so
+//! whatever moves, frees or hands out an entry goes through this file, which tells the index. The caller computes each key's hash once.
 //! Expiry is exact on access: `lookup` never shows a dead key. A key that is lent keeps a stub, which is counted and
 //! scanned, and which neither expiry nor a lookup's deadline touches.
 //! No call is longer than one segment's split (some 10 us) plus the caller's own bytes, but for the budgeted ones.
@@ -20,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 
 pub mod entry;
 mod expire;
+mod fields;
 pub mod hash;
 mod lazyfree;
 pub mod object;
@@ -27,6 +28,7 @@ pub mod table;
 pub mod thin;
 
 pub use entry::{Entry, EntryMut, EntryRef};
+pub use fields::FieldsLeft;
 pub use hash::HashSeed;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
@@ -133,6 +135,11 @@ impl Keyspace {
         self.table.is_empty()
     }
 
+    /// Number of hashes that have fields with a deadline.
+    pub fn n_timed_hashes(&self) -> usize {
+        self.expiry.hashes().len()
+    }
+
     /// Number of keys with a deadline.
     pub fn n_expires(&self) -> usize {
         self.expiry.len()
@@ -190,7 +197,7 @@ impl Keyspace {
     pub fn lookup(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryRef<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            remove_slot(slot, key.hash, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(slot.into_ref())
@@ -201,7 +208,7 @@ impl Keyspace {
     pub fn lookup_mut(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryMut<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            remove_slot(slot, key.hash, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(entry_mut(slot))
@@ -214,7 +221,9 @@ impl Keyspace {
         match self.table.find_mut(key.hash, key.bytes) {
             Some(mut slot) => {
                 let expiry = &mut self.expiry;
+                let after_ms = fields::earliest_ms(payload.object());
                 let old = slot.update(|entry| overwrite(entry, payload, ttl, expiry));
+                self.expiry.refile_hash(key.hash, fields::earliest_ms(old.as_ref()), after_ms);
                 if let Some(object) = old {
                     self.lazyfree.give_object(object);
                 }
@@ -279,13 +288,14 @@ impl Keyspace {
             // SAFETY: an owned entry is in no list; from here on it is moved and removed by way of this file only.
             unsafe { self.expiry.insert(entry.node()) };
         }
+        self.expiry.refile_hash(hash, None, fields::earliest_ms(entry.as_ref().object()));
         self.table.insert(hash, entry);
     }
 
     /// Removes a key, dead or alive, and returns its entry, deadline and all.
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Entry> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
-        Some(remove_slot(slot, &mut self.expiry, |entry| entry))
+        Some(remove_slot(slot, key.hash, &mut self.expiry, |entry| entry))
     }
 
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
@@ -304,7 +314,7 @@ impl Keyspace {
         assert!(!slot.get().is_lent(), "an entry is lent once");
         let entry = slot.replace(Entry::stub(key.bytes));
         withdraw(entry.as_ref());
-        unlink(&entry, &mut self.expiry);
+        unlink(&entry, key.hash, &mut self.expiry);
         Some(entry)
     }
 
@@ -318,6 +328,7 @@ impl Keyspace {
                     // SAFETY: an owned entry is in no list.
                     unsafe { self.expiry.insert(entry.node()) };
                 }
+                self.expiry.refile_hash(key.hash, None, fields::earliest_ms(entry.as_ref().object()));
                 drop(slot.replace(entry));
             }
             None => drop(slot.remove()),
@@ -396,7 +407,7 @@ impl Keyspace {
         let expiry = &mut self.expiry;
         withdraw(slot.get());
         slot.update(|entry| {
-            unlink(entry, expiry);
+            unlink_deadline(entry, expiry);
             entry.set_ttl(false);
         });
         true
@@ -501,8 +512,10 @@ impl Keyspace {
                 // Out of the index already, so out of the table as well, before anybody is told.
                 *entry = dead.and_then(|(hash, raw)| self.table.find_address(hash, raw)).map(SlotMut::remove);
             }
-            for entry in batch.into_iter().flatten() {
+            for (entry, dead) in batch.into_iter().zip(dead) {
+                let (Some(entry), Some((hash, _))) = (entry, dead) else { continue };
                 withdraw(entry.as_ref());
+                self.expiry.refile_hash(hash, fields::earliest_ms(entry.as_ref().object()), None);
                 on_expired(entry.as_ref());
                 self.lazyfree.give_entry(entry);
             }
@@ -522,7 +535,7 @@ impl Keyspace {
         let empty = Table::new(self.seed());
         let table = std::mem::replace(&mut self.table, empty);
         self.lazyfree.give_table(table);
-        self.expiry = ExpiryIndex::default();
+        self.lazyfree.give_deadlines(std::mem::take(&mut self.expiry).into_hashes());
     }
 
     /// Whether something deleted waits to be freed.
@@ -626,8 +639,14 @@ fn withdraw(entry: EntryRef<'_>) {
     }
 }
 
-/// Takes an entry with a deadline out of the index.
-fn unlink(entry: &Entry, expiry: &mut ExpiryIndex) {
+/// Takes an entry out of the index, that is about to leave the table.
+fn unlink(entry: &Entry, hash: u64, expiry: &mut ExpiryIndex) {
+    unlink_deadline(entry, expiry);
+    expiry.refile_hash(hash, fields::earliest_ms(entry.as_ref().object()), None);
+}
+
+/// Takes an entry's deadline, if it has one, out of the index.
+fn unlink_deadline(entry: &Entry, expiry: &mut ExpiryIndex) {
     if entry.as_ref().has_ttl() {
         // SAFETY: entries of the table with a deadline are in a list; the caller is taking this one out of the table, or
         // its deadline away.
@@ -644,10 +663,15 @@ fn tell_moved(entry: &Entry, place: NonNull<u8>, expiry: &mut ExpiryIndex) {
 }
 
 #[inline]
-fn remove_slot<R>(slot: SlotMut<'_, Entry>, expiry: &mut ExpiryIndex, give: impl FnOnce(Entry) -> R) -> R {
+fn remove_slot<R>(
+    slot: SlotMut<'_, Entry>,
+    hash: u64,
+    expiry: &mut ExpiryIndex,
+    give: impl FnOnce(Entry) -> R,
+) -> R {
     let entry = slot.remove();
     withdraw(entry.as_ref());
-    unlink(&entry, expiry);
+    unlink(&entry, hash, expiry);
     give(entry)
 }
 
@@ -663,7 +687,7 @@ fn overwrite(entry: &mut Entry, payload: Payload<'_>, ttl: Ttl, expiry: &mut Exp
         Ttl::At(_) => true,
     };
     if had_ttl && !has_ttl {
-        unlink(entry, expiry);
+        unlink_deadline(entry, expiry);
     }
     let place = entry.raw();
     let old = entry.set_value(payload, has_ttl);

@@ -415,6 +415,12 @@ impl Draw {
         let past_s = self.rng.within(1, 1_000_000);
         let is_past = self.rng.percent(8);
         let number = match name {
+            "one" => 1,
+            "two" => 2,
+            "fsec" if is_past => 0,
+            "fsec" => far_s,
+            "fms" if is_past => 0,
+            "fms" => far_s * 1000 + self.rng.within(0, 999),
             "int" => self.rng.within(-100, 1000),
             "idle" => self.rng.within(0, 1000),
             "freq" => self.rng.within(0, 255),
