@@ -11,14 +11,18 @@ mod draw;
 pub mod dump;
 pub mod generic;
 pub mod hash;
+pub mod hash_reads;
 pub mod info;
 pub mod list;
+pub mod list_moves;
 pub mod memory;
 mod part;
 mod scan;
 pub mod server;
 pub mod set;
+pub mod set_cards;
 pub mod string;
+pub mod sort;
 mod subcommand;
 pub mod transactions;
 pub mod vectorset;
@@ -40,9 +44,13 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
     ("string", string::COMMANDS),
+    ("generic", sort::COMMANDS),
     ("list", list::COMMANDS),
+    ("list", list_moves::COMMANDS),
     ("set", set::COMMANDS),
+    ("set", set_cards::COMMANDS),
     ("hash", hash::COMMANDS),
+    ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];

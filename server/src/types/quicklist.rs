@@ -67,6 +67,21 @@ impl Quicklist {
         }
     }
 
+    /// The only node, if it is packed and within the limit; of no node at all an empty one.
+    pub(super) fn take_only_node(&mut self, limit: NodeLimit) -> Option<Packed> {
+        match self.nodes.front_mut() {
+            None => Some(Packed::new()),
+            Some(Node::Packed(packed)) if self.len == packed.len() => {
+                let fits = !limit.is_exceeded(packed.listpack_bytes(), packed.len());
+                fits.then(|| {
+                    packed.give_back();
+                    std::mem::take(packed)
+                })
+            }
+            Some(_) => None,
+        }
+    }
+
     // ---- ends
 
     pub(super) fn push_front(&mut self, value: &[u8], limit: NodeLimit) {

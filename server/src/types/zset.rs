@@ -392,6 +392,11 @@ impl Zset {
         }
     }
 
+    /// What SORT does to a small sorted set, as in Redis.
+    pub fn become_ranked_by_sort(&mut self, seed: HashSeed) {
+        self.become_ranked(seed);
+    }
+
     fn become_ranked(&mut self, seed: HashSeed) -> &mut Ranked {
         if let Repr::Packed(packed) = &self.0 {
             let mut ranked = Ranked::new(seed);

@@ -1,4 +1,4 @@
-//! ZUNION, ZINTER, ZDIFF, the forms that store, and ZINTERCARD. Inputs are sorted sets and sets.
+//! ZUNION, ZINTER, ZDIFF, the forms that store, and ZINTERCARD. Inputs are sorted sets and sets. AGGREGATE COUNT is Redis 8.8's.
 
 use super::Form;
 use super::range::store;
@@ -63,6 +63,7 @@ impl Options {
                     word if is_word(word, "sum") => Aggregate::Sum,
                     word if is_word(word, "min") => Aggregate::Min,
                     word if is_word(word, "max") => Aggregate::Max,
+                    word if is_word(word, "count") => Aggregate::Count,
                     _ => return Err(CommandError::Syntax),
                 };
             } else if to == To::Reply && operation != Operation::Count && is_word(word, "withscores") {
