@@ -16,8 +16,14 @@ use support::server::{Kind, Server};
 const DEVIATIONS: &[(&str, &str, &str)] = &[];
 
 /// Commands that Redis 8.2.3 does not have, and where they come from.
-const EXTENSIONS: &[(&str, &str)] =
-    &[("vrange", "Redis 8.4"), ("vmadd", "VADD of many elements"), ("vmrem", "VREM of many elements")];
+const EXTENSIONS: &[(&str, &str)] = &[
+    ("vrange", "Redis 8.4"),
+    ("lmovem", "Redis 8.10"),
+    ("sunioncard", "Redis 8.10"),
+    ("sdiffcard", "Redis 8.10"),
+    ("vmadd", "VADD of many elements"),
+    ("vmrem", "VREM of many elements"),
+];
 
 /// The commands that must be there, so that an empty table cannot pass.
 const REQUIRED: &str = "auth hello ping echo select quit reset client info command config dbsize flushdb flushall \

@@ -93,7 +93,8 @@ fn smove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.integer(i64::from(is_member));
         return Ok(());
     }
-    let is_empty = ctx.shard.set_mut(ctx.at(), &source)?.is_some_and(|set| set.remove(member) && set.is_empty());
+    let is_empty =
+        ctx.shard.set_mut(ctx.at(), &source)?.is_some_and(|set| set.remove(member) && set.is_empty());
     shrunk(ctx, &source, "srem", is_empty);
     let set = ctx.shard.set_or_new(ctx.at(), &destination, || Set::for_members(member, 1, limits))?;
     if set.add(member, limits) {

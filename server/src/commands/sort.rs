@@ -539,7 +539,9 @@ fn finish(ctx: &mut Ctx<'_>, args: Args<'_>, options: &Options<'_>, shown: &[Ele
     if let Some(index) = options.store {
         let mut texts = Arena::default();
         for (element, get) in pairs {
-            look.up(ctx, get, element.as_bytes(&mut Digits::new()), |_, found| texts.push(found.unwrap_or_default()));
+            look.up(ctx, get, element.as_bytes(&mut Digits::new()), |_, found| {
+                texts.push(found.unwrap_or_default())
+            });
         }
         store(ctx, args, index, List::of(texts.iter().map(Element::Bytes), ctx.limits));
         return;

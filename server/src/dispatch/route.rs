@@ -139,11 +139,9 @@ impl Node {
             }
             Handler::Roaming(_, roams) if roams(args) => self.start_lend(client, row, args),
             Handler::Roaming(handler, _) => match self.single_owner(row, args) {
-                Some(shard) => {
-                    self.route_single(client, row, shard, args, admit, |node, client, args| {
-                        node.run_shard(client, handler, args);
-                    })
-                }
+                Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
+                    node.run_shard(client, handler, args);
+                }),
                 None => self.start_lend(client, row, args),
             },
             Handler::Any(handler) => self.route_any(client, row, item, args, admit, handler),
