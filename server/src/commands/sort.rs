@@ -567,3 +567,66 @@ fn store(ctx: &mut Ctx<'_>, args: Args<'_>, index: usize, list: List) {
         shard.changed(at.db, key.bytes, EventClass::Generic, "del");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn patterns_are_read_as_redis_reads_them() {
+        let named = |before, behind, field| Pattern::Named { before, behind, field };
+        let cases: &[(&[u8], Pattern<'_>)] = &[
+            (b"#", Pattern::Element),
+            (b"##", Pattern::Constant),
+            (b"", Pattern::Constant),
+            (b"plain->f", Pattern::Constant),
+            (b"\0*", Pattern::Constant),
+            (b"*", named(b"", b"", None)),
+            (b"w_*", named(b"w_", b"", None)),
+            (b"w_*_x*", named(b"w_", b"_x*", None)),
+            (b"h_*->f", named(b"h_", b"", Some(b"f"))),
+            (b"h_*_x->f->g", named(b"h_", b"_x", Some(b"f->g"))),
+            (b"h_*->", named(b"h_", b"->", None)),
+            (b"->*", named(b"->", b"", None)),
+            (b"h_*->\0f", named(b"h_", b"->\0f", None)),
+            (b"h_*\0->f", named(b"h_", b"\0->f", None)),
+        ];
+        for (text, expected) in cases {
+            assert!(Pattern::read(text) == *expected, "{}", text.escape_ascii());
+        }
+    }
+
+    proptest! {
+        /// Doubles keep their order as integers, and a cut before sorting shows what a cut behind it would.
+        #[test]
+        fn a_limit_is_cut_out_before_sorting(
+            numbers in proptest::collection::vec(prop_oneof![Just(-0.0), Just(0.0), -5.0..5.0_f64, any::<f64>()], 0..60),
+            start in 0..70_usize,
+            n in 0..70_usize,
+            is_descending in any::<bool>(),
+        ) {
+            let numbers: Vec<f64> = numbers.into_iter().filter(|number| !number.is_nan()).collect();
+            let texts: Vec<String> = (0..numbers.len()).map(|n| format!("e{n}")).collect();
+            let mut weighed: Vec<Weighed<'_>> = numbers
+                .iter()
+                .zip(&texts)
+                .map(|(number, text)| Weighed { weight: ordered(*number), element: Element::Bytes(text.as_bytes()) })
+                .collect();
+            let mut expected: Vec<(f64, &[u8])> =
+                numbers.iter().zip(&texts).map(|(number, text)| (*number, text.as_bytes())).collect();
+            expected.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap().then(a.1.cmp(b.1)));
+            let direction = if is_descending { Direction::Descending } else { Direction::Ascending };
+            if is_descending {
+                expected.reverse();
+            }
+            let start = start.min(numbers.len());
+            let place = Place { start, n: n.min(numbers.len() - start) };
+            cut_and_sort(&mut weighed, direction, place);
+            let shown: Vec<&[u8]> = expected[start..place.end()].iter().map(|(_, text)| *text).collect();
+            let got: Vec<Vec<u8>> = weighed.iter().map(|weighed| weighed.element.to_vec()).collect();
+            prop_assert_eq!(got, shown.into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
+        }
+    }
+}
