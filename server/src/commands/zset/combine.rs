@@ -10,7 +10,7 @@ use crate::types::aggregate::{
     Aggregate, Source, Weighted, difference, intersection, intersection_len, union,
 };
 use crate::types::zset::Scored;
-use crate::types::{Digits, Limits, Zset};
+use crate::types::{Limits, Zset};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -130,11 +130,7 @@ fn keep(ctx: &mut Ctx<'_>, args: Args<'_>, operation: Operation, name: &'static 
     let limits = ctx.limits;
     let sources = ctx.shard.read_sources(ctx.at(), &keys)?;
     let options = Options::parse(args, 3 + keys.len(), keys.len(), operation, To::Key)?;
-    let mut result = Zset::new_ranked(limits.seed);
-    for (member, score) in combine(&sources, &options, operation, limits) {
-        result.set(member.as_bytes(&mut Digits::new()), score, limits);
-    }
-    result.become_packed_if_small(limits);
+    let result = Zset::of_ascending(&combine(&sources, &options, operation, limits), limits);
     store(ctx, &destination, result, name);
     Ok(())
 }
