@@ -22,6 +22,9 @@ const EXTENSIONS: &[(&str, &str)] = &[
     ("digest", "Redis 8.4"),
     ("msetex", "Redis 8.4"),
     ("increx", "Redis 8.8"),
+    ("lmovem", "Redis 8.10"),
+    ("sunioncard", "Redis 8.10"),
+    ("sdiffcard", "Redis 8.10"),
     ("vmadd", "VADD of many elements"),
     ("vmrem", "VREM of many elements"),
 ];

@@ -16,9 +16,11 @@ pub mod generic;
 pub mod geo;
 pub mod hash;
 pub mod hash_expire;
+pub mod hash_reads;
 pub mod hyperloglog;
 pub mod info;
 pub mod list;
+pub mod list_moves;
 mod lolwut;
 pub mod memory;
 mod part;
@@ -26,6 +28,8 @@ pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
+pub mod set_cards;
+pub mod sort;
 pub mod string;
 pub mod string_condition;
 pub mod string_increx;
@@ -58,10 +62,14 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("string", string_msetex::COMMANDS),
     ("bitmap", bitmap::COMMANDS),
     ("hyperloglog", hyperloglog::COMMANDS),
+    ("generic", sort::COMMANDS),
     ("list", list::COMMANDS),
+    ("list", list_moves::COMMANDS),
     ("set", set::COMMANDS),
+    ("set", set_cards::COMMANDS),
     ("hash", hash::COMMANDS),
     ("hash", hash_expire::COMMANDS),
+    ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),

@@ -11,11 +11,13 @@ use std::collections::BTreeSet;
 
 pub(crate) const N_CONNS: usize = 3;
 
-const STRINGS: &[&str] = &["s0", "s1", "{a}s3", "{b}s4"];
-const LISTS: &[&str] = &["l0", "l1", "{a}l2"];
+const STRINGS: &[&str] = &["s0", "s1", "{a}s3"];
+const LISTS: &[&str] = &["l0", "{a}l2"];
 const SETS: &[&str] = &["t0", "{a}t2", "{a}t3"];
 const HLLS: &[&str] = &["p0", "{a}p1"];
 const HASHES: &[&str] = &["h0", "{a}h2", "{b}h3"];
+/// Lists of numbers, for SORT: the numbers are also what its patterns name.
+const NUMBERS: &[&str] = &["n0", "{b}n1"];
 const ZSETS: &[&str] = &["z0", "{a}z2"];
 /// Sorted sets of places.
 const PLACES: &[&str] = &["g0", "{a}g1"];
@@ -27,6 +29,7 @@ const _: () = assert!(
         + SETS.len()
         + HLLS.len()
         + HASHES.len()
+        + NUMBERS.len()
         + ZSETS.len()
         + PLACES.len()
         + FLAT.len()
@@ -37,7 +40,7 @@ const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
 const CLASSES: &[&[&str]] =
-    &[STRINGS, LISTS, SETS, HLLS, HASHES, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+    &[STRINGS, LISTS, SETS, HLLS, HASHES, NUMBERS, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -185,6 +188,11 @@ const FLOATS: &[&str] = &[
 ];
 const PATTERNS: &[&str] =
     &["*", "s*", "l?", "*{a}*", "[th]*", "[^s]*", "t[0-1]", "*3", "h\\0", "", "nothing*", "**2"];
+/// What SORT sorts numbers by, and what it gets: keys of every owner, present and absent, of the right type and not.
+const WEIGHTS: &[&str] = &["h*->W", "{a}h*->W", "nosuch*"];
+const TEXT_WEIGHTS: &[&str] = &["s*", "h*->f1", "{a}s*", "h*->W"];
+const LOOK_UPS: &[&str] =
+    &["s*", "{a}s*", "h*->f1", "h*->W", "{a}h*->f0", "l*", "h*->", "h*", "*", "constant", "#"];
 const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "vectorset", "STRING", "nosuch"];
 const EXTRA: &[&str] = &["extra", "NX", "GT", "0", "-1", "KEEPTTL", "GET"];
 const WORDS: &[&str] = &["a", "b", "c", "hello", "x y", "", "\u{fc}", "12", "-5", "007"];
@@ -361,6 +369,24 @@ impl Draw {
                 let class = if self.rng.percent(75) { ZSETS } else { SETS };
                 self.key(class)
             }
+            "num" => self.key(NUMBERS),
+            "digit" => match self.rng.below(12) {
+                0 => self.rng.pick(FLOATS).as_bytes().to_vec(),
+                1 => self.rng.within(-3, 100).to_string().into_bytes(),
+                _ => self.rng.within(0, 3).to_string().into_bytes(),
+            },
+            "nosort" => b"nosort".to_vec(),
+            "weight" => self.rng.pick(WEIGHTS).as_bytes().to_vec(),
+            "textweight" => self.rng.pick(TEXT_WEIGHTS).as_bytes().to_vec(),
+            "lookup" => self.rng.pick(LOOK_UPS).as_bytes().to_vec(),
+            "rank" => match self.rng.below(16) {
+                0 => self.malformed(),
+                1..5 => self.rng.within(-2, -1).to_string().into_bytes(),
+                _ => self.rng.within(1, 2).to_string().into_bytes(),
+            },
+            "one" => self.n_keys("1"),
+            "two" => self.n_keys("2"),
+            "three" => self.n_keys("3"),
             "score" => self.score(),
             "smin" => self.score_bound("-inf", -4, 4),
             "smax" => self.score_bound("+inf", 1, 10),
@@ -507,6 +533,10 @@ impl Draw {
             payload[at] ^= 1 << self.rng.below(8);
         }
         payload
+    }
+
+    fn n_keys(&mut self, n: &str) -> Vec<u8> {
+        if self.rng.percent(4) { self.malformed() } else { n.as_bytes().to_vec() }
     }
 
     fn malformed(&mut self) -> Vec<u8> {
