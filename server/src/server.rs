@@ -126,6 +126,8 @@ pub struct Server {
     pub withheld_memory: AtomicU64,
     /// Published vector sets.
     pub vectors: crate::vector::Directory,
+    /// Who listens to which channels.
+    pub subscriptions: crate::pubsub::Subscriptions,
 }
 
 impl Server {
@@ -160,6 +162,7 @@ impl Server {
             peak_memory: AtomicU64::new(0),
             withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
+            subscriptions: crate::pubsub::Subscriptions::default(),
         }
     }
 

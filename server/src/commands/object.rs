@@ -37,7 +37,7 @@ fn reply_about(
     show: impl FnOnce(&mut Ctx<'_>, u32) -> Outcome,
 ) -> Outcome {
     let key = ctx.key(args, 2);
-    match ctx.shard.read_unmarked(ctx.at(), &key).map(EntryRef::clock) {
+    match ctx.shard.read_untold(ctx.at(), &key).map(EntryRef::clock) {
         Some(clock) => show(ctx, clock),
         None => {
             ctx.reply.null();
@@ -48,7 +48,7 @@ fn reply_about(
 
 fn object_encoding(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 2);
-    match ctx.shard.read_unmarked(ctx.at(), &key) {
+    match ctx.shard.read_untold(ctx.at(), &key) {
         Some(entry) => ctx.reply.bulk(encoding_name(entry).as_bytes()),
         None => ctx.reply.null(),
     }
