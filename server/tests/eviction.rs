@@ -70,7 +70,9 @@ fn allkeys_policies_keep_the_limit_and_refuse_nothing() {
             assert_eq!(fill(&mut conn, "k", 30_000, |_| None), 0, "{policy}, {threads} workers");
             settle(&mut conn);
             let n_keys = integer(conn.call(&["DBSIZE"]));
-            assert_eq!(n_keys + info(&mut conn, "evicted_keys") as i64, 30_000, "{policy}");
+            // INFO takes memory and may evict some more.
+            let n_counted = n_keys + info(&mut conn, "evicted_keys") as i64;
+            assert!((30_000..30_500).contains(&n_counted), "{policy}: {n_counted}");
             assert!(n_keys > 6000, "{policy} keeps what fits: {n_keys}");
             assert!(info(&mut conn, "used_memory") <= LIMIT_BYTES + ASKING_BYTES);
         }
