@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
@@ -15,8 +16,10 @@ pub mod hash_reads;
 pub mod info;
 pub mod list;
 pub mod list_moves;
+mod lolwut;
 pub mod memory;
 mod part;
+pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
@@ -52,6 +55,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("hash", hash::COMMANDS),
     ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 
