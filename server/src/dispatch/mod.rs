@@ -8,6 +8,8 @@
 //!        Whole  every shard lent                        Any                on the published set, here
 //! ```
 //!
+//! `Roaming` goes as `Shard`, or as `Whole` if its arguments say so.
+//!
 //! A `Node` is one worker's whole state but for sockets, rings and clock: bytes and `now_ms` go in, bytes and batches come out.
 //! The seeded simulation drives several nodes in one thread.
 //!
