@@ -67,10 +67,13 @@ impl Digest {
             }
             View::Hash(hash) => {
                 self.add_type(4);
-                for (field, value) in hash.iter() {
+                for ((field, value), deadline_ms) in hash.timed_iter() {
                     let mut pair = Digest::default();
                     pair.mix(text(&field, &mut digits));
                     pair.mix(text(&value, &mut digits));
+                    if deadline_ms.is_some() {
+                        pair.xor(b"!!hexpire!!");
+                    }
                     self.xor(&pair.0);
                 }
             }

@@ -17,7 +17,7 @@ pub(super) fn write(hash: &Hash, writer: &mut Writer) {
     }
     writer.byte(kind::HASH);
     writer.length(hash.len() as u64);
-    for (field, value) in hash.iter() {
+    for (field, value) in hash.iter(i64::MIN) {
         writer.string(field.as_bytes(&mut Digits::new()));
         writer.string(value.as_bytes(&mut Digits::new()));
     }

@@ -58,8 +58,10 @@ pub(super) fn read_members(
     if zset.is_empty() {
         return Err(Malformed);
     }
-    zset.become_packed_if_small(limits);
-    Ok(zset)
+    match zset.len() <= limits.zset_max_listpack_entries {
+        true => Ok(Zset::of_ascending(&zset.iter().collect::<Vec<_>>(), limits)),
+        false => Ok(zset),
+    }
 }
 
 /// A length and a number's text; lengths above 252 are infinities and NaN.
@@ -86,6 +88,6 @@ pub(super) fn of_packed(packed: &Packed, limits: &Limits) -> Result<Zset, Malfor
         is_sound &= score.is_some();
         Some((member, score?))
     });
-    let zset = Zset::of_ascending(scored, limits);
+    let zset = Zset::of_checked(scored, limits);
     zset.filter(|_| is_sound).ok_or(Malformed)
 }

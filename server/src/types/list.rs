@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::Limits;
-use super::element::{Element, Encoded};
+use super::element::{Digits, Element, Encoded};
 use super::node::NodeLimit;
 pub use super::node::Part;
 pub use super::packed::End;
@@ -37,6 +37,17 @@ impl Default for List {
 impl List {
     pub fn new() -> Self {
         Self(Repr::Packed(Packed::new()))
+    }
+
+    /// What SORT stores: a quicklist, or a listpack if it came to one node within the limit.
+    pub fn of<'e>(elements: impl Iterator<Item = Element<'e>>, limits: &Limits) -> Self {
+        let limit = NodeLimit::of(limits.list_max_listpack_size);
+        let mut quick = Quicklist::default();
+        elements.for_each(|element| quick.push_back(element.as_bytes(&mut Digits::new()), limit));
+        match quick.take_only_node(limit) {
+            Some(packed) => Self(Repr::Packed(packed)),
+            None => Self(Repr::Quick(Box::new(quick))),
+        }
     }
 
     #[inline]
@@ -132,6 +143,13 @@ impl List {
         if self.is_empty() {
             return false;
         }
+        self.pop_as_is(end);
+        self.become_packed_if_half(limits);
+        true
+    }
+
+    /// The same without a look at the encoding. The list is not empty.
+    fn pop_as_is(&mut self, end: End) {
         match (&mut self.0, end) {
             (Repr::Packed(packed), End::Front) => {
                 packed.pop_front();
@@ -144,8 +162,14 @@ impl List {
             (Repr::Quick(quick), End::Front) => quick.pop_front(),
             (Repr::Quick(quick), End::Back) => quick.pop_back(),
         }
+    }
+
+    /// Moves the element at one end to an end. The encoding is looked at when both have happened, as in Redis.
+    pub fn rotate(&mut self, from: End, to: End, limits: &Limits) {
+        let Some(element) = self.peek(from).map(|element| element.to_vec()) else { return };
+        self.pop_as_is(from);
+        self.push(to, std::iter::once(&element[..]), limits);
         self.become_packed_if_half(limits);
-        true
     }
 
     pub fn pop_front(&mut self, limits: &Limits) -> bool {

@@ -67,14 +67,18 @@ impl Quicklist {
         }
     }
 
-    /// The only node, if it is packed and within the limit.
+    /// The only node, if it is packed and within the limit; of no node at all an empty one.
     pub(super) fn take_only_node(&mut self, limit: NodeLimit) -> Option<Packed> {
         match self.nodes.front_mut() {
+            None => Some(Packed::new()),
             Some(Node::Packed(packed)) if self.len == packed.len() => {
-                let is_exceeded = limit.is_exceeded(packed.listpack_bytes(), packed.len());
-                (!is_exceeded).then(|| std::mem::take(packed))
+                let fits = !limit.is_exceeded(packed.listpack_bytes(), packed.len());
+                fits.then(|| {
+                    packed.give_back();
+                    std::mem::take(packed)
+                })
             }
-            Some(_) | None => None,
+            Some(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@
 //! | Exact | nothing |
 //! | AnyOrder | the order of the elements (SMEMBERS, KEYS, ...) |
 //! | Pairs | the order of field-value pairs |
-//! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
+//! | Seconds, Milliseconds | positive times by the 1 s or 1000 ms between the two runs of a command |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
 //! | Size | DBSIZE: dead keys that a server has not met yet count; compared when none is left |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
@@ -157,5 +157,11 @@ pub(crate) fn is_substantial(reply: &Reply) -> bool {
 }
 
 fn near(ours: &Reply, theirs: &Reply, tolerance: i64) -> bool {
-    matches!((ours, theirs), (Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 && (a - b).abs() <= tolerance)
+    match (ours, theirs) {
+        (Reply::Int(a), Reply::Int(b)) => a == b || *a > 0 && *b > 0 && (a - b).abs() <= tolerance,
+        (Reply::Array(a), Reply::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| near(a, b, tolerance))
+        }
+        _ => false,
+    }
 }

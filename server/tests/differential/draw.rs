@@ -11,24 +11,36 @@ use std::collections::BTreeSet;
 
 pub(crate) const N_CONNS: usize = 3;
 
-const STRINGS: &[&str] = &["s0", "s1", "s2", "{a}s3", "{b}s4"];
-const LISTS: &[&str] = &["l0", "l1", "{a}l2"];
-const SETS: &[&str] = &["t0", "t1", "{a}t2", "{a}t3"];
-const HASHES: &[&str] = &["h0", "h1", "{a}h2", "{b}h3"];
-const ZSETS: &[&str] = &["z0", "z1", "{a}z2"];
+const STRINGS: &[&str] = &["s0", "s1", "{a}s3"];
+const LISTS: &[&str] = &["l0", "{a}l2"];
+const SETS: &[&str] = &["t0", "{a}t2", "{a}t3"];
+const HLLS: &[&str] = &["p0", "{a}p1"];
+const HASHES: &[&str] = &["h0", "{a}h2", "{b}h3"];
+/// Lists of numbers, for SORT: the numbers are also what its patterns name.
+const NUMBERS: &[&str] = &["n0", "{b}n1"];
+const ZSETS: &[&str] = &["z0", "{a}z2"];
 /// Sorted sets of places.
 const PLACES: &[&str] = &["g0", "{a}g1"];
 /// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
 const FLAT: &[&str] = &["f0"];
-const _: () =
-    assert!(STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() + ZSETS.len() + FLAT.len() <= 20);
-const _: () = assert!(PLACES.len() <= 2);
+const _: () = assert!(
+    STRINGS.len()
+        + LISTS.len()
+        + SETS.len()
+        + HLLS.len()
+        + HASHES.len()
+        + NUMBERS.len()
+        + ZSETS.len()
+        + PLACES.len()
+        + FLAT.len()
+        <= 20
+);
 /// Vector sets by their quantization, which every VADD has to repeat.
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
 const CLASSES: &[&[&str]] =
-    &[STRINGS, LISTS, SETS, HASHES, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+    &[STRINGS, LISTS, SETS, HLLS, HASHES, NUMBERS, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -99,6 +111,15 @@ const MALFORMED: &[&str] = &[
     "1.5",
     "0x10",
 ];
+const BIT_TYPES: &[&str] = &[
+    "u1", "i1", "u2", "i3", "u4", "i5", "u8", "i8", "u13", "i16", "u31", "u32", "i32", "i33", "u63", "i63",
+    "i64",
+];
+const BAD_BIT_TYPES: &[&str] =
+    &["u64", "i65", "u0", "i0", "x8", "i", "u", "I8", "u-1", "i 8", "u08", "u+1", ""];
+/// Offsets in fields; no product with a width that passes an i64: Redis goes on with what is left of such a one.
+const BAD_FIELD_OFFSETS: &[&str] =
+    &["#", "#-1", "#x", "# 1", "#+1", "#01", "#2147483648", "#4294967296", "##1", "#1.5"];
 /// Counts by which SRANDMEMBER and HRANDFIELD would really answer billions of picks.
 const HONOURED: &[&str] = &["-2147483648", "-2147483649", "-4294967296"];
 /// Longitudes and latitudes, some of them near each other, some at the edges of the map.
@@ -167,6 +188,11 @@ const FLOATS: &[&str] = &[
 ];
 const PATTERNS: &[&str] =
     &["*", "s*", "l?", "*{a}*", "[th]*", "[^s]*", "t[0-1]", "*3", "h\\0", "", "nothing*", "**2"];
+/// What SORT sorts numbers by, and what it gets: keys of every owner, present and absent, of the right type and not.
+const WEIGHTS: &[&str] = &["h*->W", "{a}h*->W", "nosuch*"];
+const TEXT_WEIGHTS: &[&str] = &["s*", "h*->f1", "{a}s*", "h*->W"];
+const LOOK_UPS: &[&str] =
+    &["s*", "{a}s*", "h*->f1", "h*->W", "{a}h*->f0", "l*", "h*->", "h*", "*", "constant", "#"];
 const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "vectorset", "STRING", "nosuch"];
 const EXTRA: &[&str] = &["extra", "NX", "GT", "0", "-1", "KEEPTTL", "GET"];
 const WORDS: &[&str] = &["a", "b", "c", "hello", "x y", "", "\u{fc}", "12", "-5", "007"];
@@ -343,6 +369,24 @@ impl Draw {
                 let class = if self.rng.percent(75) { ZSETS } else { SETS };
                 self.key(class)
             }
+            "num" => self.key(NUMBERS),
+            "digit" => match self.rng.below(12) {
+                0 => self.rng.pick(FLOATS).as_bytes().to_vec(),
+                1 => self.rng.within(-3, 100).to_string().into_bytes(),
+                _ => self.rng.within(0, 3).to_string().into_bytes(),
+            },
+            "nosort" => b"nosort".to_vec(),
+            "weight" => self.rng.pick(WEIGHTS).as_bytes().to_vec(),
+            "textweight" => self.rng.pick(TEXT_WEIGHTS).as_bytes().to_vec(),
+            "lookup" => self.rng.pick(LOOK_UPS).as_bytes().to_vec(),
+            "rank" => match self.rng.below(16) {
+                0 => self.malformed(),
+                1..5 => self.rng.within(-2, -1).to_string().into_bytes(),
+                _ => self.rng.within(1, 2).to_string().into_bytes(),
+            },
+            "one" => self.n_keys("1"),
+            "two" => self.n_keys("2"),
+            "three" => self.n_keys("3"),
             "score" => self.score(),
             "smin" => self.score_bound("-inf", -4, 4),
             "smax" => self.score_bound("+inf", 1, 10),
@@ -372,6 +416,12 @@ impl Draw {
                 }
                 self.rng.pick(FLOATS).as_bytes().to_vec()
             }
+            "hll" => self.key(HLLS),
+            "bittype" if self.rng.percent(4) => self.rng.pick(BAD_BIT_TYPES).as_bytes().to_vec(),
+            "bittype" => self.rng.pick(BIT_TYPES).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(4) => self.rng.pick(BAD_FIELD_OFFSETS).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(30) => format!("#{}", self.rng.within(0, 7)).into_bytes(),
+            "fieldoffset" => self.number("bitoffset"),
             "negative" => self.rng.within(-8, -1).to_string().into_bytes(),
             "pick" => loop {
                 let count = self.number("count");
@@ -391,6 +441,12 @@ impl Draw {
         let past_s = self.rng.within(1, 1_000_000);
         let is_past = self.rng.percent(8);
         let number = match name {
+            "one" => 1,
+            "two" => 2,
+            "fsec" if is_past => 0,
+            "fsec" => far_s,
+            "fms" if is_past => 0,
+            "fms" => far_s * 1000 + self.rng.within(0, 999),
             "int" => self.rng.within(-100, 1000),
             "idle" => self.rng.within(0, 1000),
             "freq" => self.rng.within(0, 255),
@@ -400,6 +456,9 @@ impl Draw {
             "count" => self.rng.within(0, 6),
             "scancount" => self.rng.within(1, 20),
             "offset" => self.rng.within(0, 40),
+            "bit" => self.rng.within(0, 1),
+            "bitoffset" => self.rng.within(0, 90),
+            "bitindex" => self.rng.within(-50, 50),
             "db" => *self.rng.pick(&[0, 0, 0, 0, 1, 1, 9]),
             "sec" if is_past => -past_s,
             "sec" => far_s,
@@ -474,6 +533,10 @@ impl Draw {
             payload[at] ^= 1 << self.rng.below(8);
         }
         payload
+    }
+
+    fn n_keys(&mut self, n: &str) -> Vec<u8> {
+        if self.rng.percent(4) { self.malformed() } else { n.as_bytes().to_vec() }
     }
 
     fn malformed(&mut self) -> Vec<u8> {
