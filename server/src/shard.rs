@@ -183,6 +183,9 @@ impl Shard {
 
     #[inline]
     pub fn keyspace_and_lookups(&mut self, db: DbIndex) -> (&mut Keyspace, Lookups<'_>) {
+        if self.is_observed {
+            self.record_births_before_lookups();
+        }
         let Self { keyspaces, stats, events, .. } = self;
         (&mut keyspaces[db.0 as usize], Lookups { db, stats, events })
     }
@@ -255,6 +258,14 @@ impl Shard {
             for key in keyspace.take_births() {
                 self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
             }
+        }
+    }
+
+    /// A key can be new without another event (BITFIELD whose OVERFLOW FAIL refuses): what is missed next comes behind it.
+    #[cold]
+    fn record_births_before_lookups(&mut self) {
+        if self.events.is_open() {
+            self.record_births();
         }
     }
 

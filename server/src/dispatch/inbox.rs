@@ -268,7 +268,9 @@ impl Node {
     ) -> Option<Box<dyn crate::command::Job>> {
         let caller = Caller { client: head.client, db: head.db };
         let (handler, proto) = match row.command.handler {
-            Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
+            Handler::Shard(handler) | Handler::Cursor(handler) | Handler::Roaming(handler, _) => {
+                (handler, head.proto)
+            }
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
             Handler::Any(handler) => {
                 self.running = row.id;

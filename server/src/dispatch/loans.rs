@@ -103,6 +103,7 @@ impl Node {
         }
         let (mode, keys) = match row.command.handler {
             Handler::Whole(_) => (HoldMode::Whole, Vec::new()),
+            Handler::Roaming(_, roams) if roams(args) => (HoldMode::Whole, Vec::new()),
             _ if row.command.is_write() => (HoldMode::Exclusive, Self::keys_of(row, args)),
             _ => (HoldMode::Shared, Self::keys_of(row, args)),
         };

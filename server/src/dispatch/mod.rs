@@ -20,6 +20,7 @@ macro_rules! ctx {
     ($node:expr, $caller:expr, $out:expr, $proto:expr) => {
         $crate::command::Ctx {
             shard: &mut $node.shard,
+            elsewhere: &mut [],
             clients: &mut $node.clients,
             server: &$node.server,
             config: &$node.config,

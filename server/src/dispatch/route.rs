@@ -136,6 +136,17 @@ impl Node {
                     None => self.start_lend(client, row, args),
                 },
             },
+            Handler::Roaming(handler, _) if self.n_shards() == 1 => {
+                self.run_shard(client, handler, args);
+                Step::Done
+            }
+            Handler::Roaming(_, roams) if roams(args) => self.start_lend(client, row, args),
+            Handler::Roaming(handler, _) => match self.single_owner(row, args) {
+                Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
+                    node.run_shard(client, handler, args);
+                }),
+                None => self.start_lend(client, row, args),
+            },
             Handler::Any(handler) => self.route_any(client, row, item, args, admit, handler),
             Handler::Cursor(handler) => {
                 let shard = crate::commands::generic::shard_of_cursor(args, self.n_shards());

@@ -502,6 +502,13 @@ impl Entry {
         }
     }
 
+    /// Cuts an inline string to its first `len` bytes.
+    pub(super) fn truncate_inline(&mut self, len: usize) {
+        debug_assert!(Kind::of(self.as_ref().header().meta) == Kind::Str, "an edited string is inline");
+        let header = self.header_mut();
+        header.value_len = header.value_len.min(len as u32);
+    }
+
     /// Moves everything to a new allocation with room for `room` bytes of value, under `meta` (same kind, or a value_len
     /// of 0) and another key if one is given. Neither table nor index are told.
     fn reallocate(&mut self, meta: u32, key: Option<&[u8]>, room: usize) {

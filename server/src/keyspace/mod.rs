@@ -97,6 +97,9 @@ pub enum Appended {
     TooLong,
 }
 
+/// So many zeros at the end of a string, if they are more than the string, are had from the system, not written.
+const ZEROED_BYTES: usize = 1 << 20;
+
 /// Dead keys that active expiry removes together, so that their buckets are fetched in parallel.
 const EXPIRE_BATCH: usize = 16;
 
@@ -420,7 +423,7 @@ impl Keyspace {
         }
         let edited = edit_slot(slot, &mut self.expiry, new_len, |string| {
             string[len..].copy_from_slice(bytes);
-            string.len()
+            (string.len(), string.len())
         });
         edited.map_or(Appended::WrongType, Appended::Done)
     }
@@ -444,7 +447,20 @@ impl Keyspace {
         edit: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<R> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
-        edit_slot(slot, &mut self.expiry, min_len, edit)
+        edit_slot(slot, &mut self.expiry, min_len, |string| (string.len(), edit(string)))
+    }
+
+    /// The same for an edit that changes the length: it is shown the string with `n_spare` zero bytes behind it, and the
+    /// string's length, and first answers how long the string is from then on.
+    pub fn resize_string<R>(
+        &mut self,
+        key: &Key<'_>,
+        n_spare: usize,
+        edit: impl FnOnce(&mut [u8], usize) -> (usize, R),
+    ) -> Option<R> {
+        let slot = self.table.find_mut(key.hash, key.bytes)?;
+        let len = string_len(slot.get())?;
+        edit_slot(slot, &mut self.expiry, len + n_spare, |string| edit(string, len))
     }
 
     /// One step of a scan, see [`Table::scan`]. Dead keys and lent ones are shown too.
@@ -541,21 +557,27 @@ fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
     unsafe { EntryMut::of(raw) }
 }
 
-/// Shows the bytes of a string in the table for an edit, see [`Keyspace::edit_string`].
+/// Shows the bytes of a string in the table for an edit, which first answers the new length, see [`Keyspace::edit_string`].
 #[inline]
 fn edit_slot<R>(
     mut slot: SlotMut<'_, Entry>,
     expiry: &mut ExpiryIndex,
     min_len: usize,
-    edit: impl FnOnce(&mut [u8]) -> R,
+    edit: impl FnOnce(&mut [u8]) -> (usize, R),
 ) -> Option<R> {
+    if matches!(slot.get().object(), Some(Object::Alias(_))) {
+        // Another shard's, lent for reading.
+        return None;
+    }
     let mut long = match slot.get().view() {
         View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
             return slot.update(|entry| {
                 let place = entry.raw();
                 entry.edit_inline(min_len)?;
                 tell_moved(entry, place, expiry);
-                entry.edit_inline(0).map(edit)
+                let (len, result) = edit(entry.edit_inline(0)?);
+                entry.truncate_inline(len);
+                Some(result)
             });
         }
         View::Int(int) => zero_extended(itoa::Buffer::new().format(int).as_bytes(), min_len),
@@ -565,11 +587,14 @@ fn edit_slot<R>(
             return None;
         }
     };
-    if long.len() < min_len {
+    if min_len - long.len().min(min_len) >= long.len().max(ZEROED_BYTES) {
+        long = zero_extended(&long, min_len);
+    } else if long.len() < min_len {
         long.resize(min_len, 0);
     }
-    let result = edit(&mut long);
-    let payload = Payload::Object(Object::Shared(Box::new(long.freeze())));
+    let (len, result) = edit(&mut long);
+    long.truncate(len);
+    let payload = Payload::of(NewValue::Shared(long.freeze()));
     drop(slot.update(|entry| overwrite(entry, payload, Ttl::Keep, expiry)));
     Some(result)
 }

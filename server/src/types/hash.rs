@@ -114,6 +114,26 @@ impl Hash {
         Self(Repr::Packed(Packed::new()))
     }
 
+    /// An empty one in the big encoding.
+    pub fn new_table() -> Self {
+        Self(Repr::Table(Members::new()))
+    }
+
+    /// A hash of these fields and values in turn; the fields are all different.
+    pub fn of_packed(packed: Packed, limits: &Limits) -> Self {
+        let too_many = packed.len() / STRIDE > limits.hash_max_listpack_entries;
+        let mut hash = Self(Repr::Packed(packed));
+        if too_many {
+            hash.become_table(limits.seed);
+        }
+        hash
+    }
+
+    /// The packed buffer of a hash in that encoding.
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Repr::Packed(packed) = &self.0 { Some(packed) } else { None }
+    }
+
     /// Number of fields, dead ones too.
     #[inline]
     pub fn len(&self) -> usize {
