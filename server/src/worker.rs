@@ -341,6 +341,8 @@ impl Worker {
         connection.has_unread = n == asked || connection.is_read_closed;
         let has_unread = connection.has_unread;
         WorkerStats::add(&stats.bytes_in, n as u64);
+        // Not before what was read has been sent: nobody may find alive what was dead when it was asked for.
+        self.node.now_ms = unix_ms();
         let n_waiting = match room {
             0 => self.node.feed(id, &self.buffer[..n]),
             _ => self.node.fed(id, n),
@@ -401,6 +403,8 @@ impl Worker {
             while is_first || started.elapsed().as_nanos() as u64 <= TURN_NS {
                 is_first = false;
                 let Some(mut batch) = self.mesh.next_batch(peer) else { break };
+                // As after a read.
+                self.node.now_ms = unix_ms();
                 self.node.receive(crate::shard::ShardId(peer as u8), &mut batch);
                 self.mesh.give_back(peer, batch);
             }
