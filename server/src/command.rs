@@ -26,6 +26,7 @@ use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
+use crate::message::HoldMode;
 use crate::output::Placed;
 use crate::server::Server;
 use crate::shard::{DbIndex, EventClass, Shard};
@@ -407,8 +408,13 @@ impl Ctx<'_> {
 
 /// A long command, run in slices between turns.
 pub trait Job: Send {
-    /// Does a bounded part of the work; true when the reply is complete.
-    fn slice(&mut self, ctx: &mut Ctx<'_>) -> bool;
+    /// Does a bounded part of the work; true when the reply is complete. What it has written to the reply before that is dropped.
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError>;
+
+    /// The key that it holds from its start to its end, so that nobody sees half of what it does.
+    fn held(&self) -> Option<(HoldMode, Key<'_>)> {
+        None
+    }
 }
 
 /// What a `Conn` handler is given.

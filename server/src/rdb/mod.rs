@@ -16,10 +16,11 @@ mod writer;
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::keyspace::{NewValue, Object, View};
-use crc64::crc64;
+use crate::keyspace::{Object, View};
 use reader::Reader;
 use writer::Writer;
 
@@ -48,67 +49,147 @@ pub enum Compression {
     Lzf,
 }
 
-/// The payload of a value, for DUMP.
-pub fn dump(view: View<'_>, compression: Compression) -> Result<Vec<u8>, CommandError> {
-    let mut writer = Writer::new(compression);
-    match view {
-        View::Int(value) => {
-            writer.byte(kind::STRING);
-            writer.string(itoa::Buffer::new().format(value).as_bytes());
-        }
-        View::Str(bytes) => {
-            writer.byte(kind::STRING);
-            writer.string(bytes);
-        }
-        View::Shared(bytes) => {
-            writer.byte(kind::STRING);
-            writer.string(bytes);
-        }
-        View::Vector(value) => vectorset::write(value, &mut writer)?,
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Lent => {
-            return Err(CommandError::text("ERR DUMP of this type is not supported yet by Skerry"));
-        }
-    }
-    let mut payload = writer.into_bytes();
-    payload.extend_from_slice(&VERSION.to_le_bytes());
-    let sum = crc64(&payload);
-    payload.extend_from_slice(&sum.to_le_bytes());
-    Ok(payload)
+/// The payload of a value in the making, for DUMP. The value rests meanwhile.
+pub struct Dump {
+    writer: Writer,
+    sum: crc64::Sum,
+    /// Bytes that are in the sum.
+    n_summed: usize,
+    /// What is written in slices.
+    vector: Option<vectorset::Writing>,
 }
 
-/// A payload whose footer is right: type and body.
-#[derive(Clone, Copy)]
-pub struct Payload<'a>(&'a [u8]);
-
-impl<'a> Payload<'a> {
-    pub fn open(bytes: &'a [u8]) -> Result<Self, CommandError> {
-        let (body, footer) =
-            bytes.split_at_checked(bytes.len().wrapping_sub(FOOTER_LEN)).ok_or(WRONG_FOOTER)?;
-        let (version, sum) = footer.split_at(2);
-        let version = u16::from_le_bytes([version[0], version[1]]);
-        if version > VERSION || crc64(&bytes[..bytes.len() - 8]).to_le_bytes() != *sum {
-            return Err(WRONG_FOOTER);
+impl Dump {
+    pub fn begin(view: View<'_>, compression: Compression) -> Result<Self, CommandError> {
+        let mut writer = Writer::new(compression);
+        let mut vector = None;
+        match view {
+            View::Int(value) => {
+                writer.byte(kind::STRING);
+                writer.string(itoa::Buffer::new().format(value).as_bytes());
+            }
+            View::Str(bytes) => {
+                writer.byte(kind::STRING);
+                writer.string(bytes);
+            }
+            View::Shared(bytes) => {
+                writer.byte(kind::STRING);
+                writer.string(bytes);
+            }
+            View::Vector(value) => vector = Some(vectorset::Writing::begin(value, &mut writer)?),
+            View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Lent => {
+                return Err(CommandError::text("ERR DUMP of this type is not supported yet by Skerry"));
+            }
         }
-        Ok(Self(body))
+        Ok(Self { writer, sum: crc64::sum(), n_summed: 0, vector })
     }
 
-    /// The value.
-    pub fn value(self, made_with: MadeWith<'_>) -> Result<Value<'a>, CommandError> {
-        let mut reader = Reader::new(self.0);
-        let value = read_value(&mut reader, made_with).map_err(|Malformed| BAD_FORMAT)?;
-        if reader.is_done() { Ok(value) } else { Err(BAD_FORMAT) }
+    /// Goes on for about `budget` distances of the vectors in it; true when all is written. `view` is of the same value.
+    pub fn step(&mut self, view: View<'_>, budget: usize) -> bool {
+        let is_done = match (&mut self.vector, view) {
+            (Some(writing), View::Vector(value)) => writing.step(value, &mut self.writer, budget),
+            _ => true,
+        };
+        self.sum.update(&self.writer.bytes()[self.n_summed..]);
+        self.n_summed = self.writer.bytes().len();
+        is_done
+    }
+
+    /// The payload, when all is written.
+    pub fn finish(self) -> Vec<u8> {
+        let Self { writer, mut sum, .. } = self;
+        let version = VERSION.to_le_bytes();
+        sum.update(&version);
+        let mut payload = writer.into_bytes();
+        payload.extend_from_slice(&version);
+        payload.extend_from_slice(&sum.finalize().to_le_bytes());
+        payload
     }
 }
 
-fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Value<'a>, Malformed> {
-    match reader.byte()? {
-        kind::STRING => Ok(Value::String(reader.string()?)),
-        kind::MODULE_2 => {
-            let set = vectorset::read(reader, made_with)?;
-            Ok(Value::Object(Object::Vector(Box::new(set))))
-        }
-        _ => Err(Malformed),
+/// A payload on its way in, in slices.
+pub struct Restoring {
+    payload: Bytes,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The checksum of the bytes before this one.
+    Sum(crc64::Sum, usize),
+    Vector(Box<vectorset::Reading>),
+}
+
+/// What a slice has come to.
+pub enum Restored {
+    More,
+    /// The footer is right, and what it is the footer of is read at once.
+    Sound,
+    Object(Object),
+}
+
+/// Bytes whose checksum costs as much as a distance.
+const SUMMED_PER_DISTANCE: usize = 64;
+
+impl Restoring {
+    pub fn begin(payload: Bytes) -> Self {
+        Self { payload, stage: Stage::Sum(crc64::sum(), 0) }
     }
+
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Goes on for about `budget` distances. What was made of a payload that is refused then is put into `refuse`: it is to be
+    /// freed.
+    pub fn step(
+        &mut self,
+        made_with: MadeWith<'_>,
+        budget: usize,
+        refused: &mut Option<Object>,
+    ) -> Result<Restored, CommandError> {
+        let body_len = self.payload.len().checked_sub(FOOTER_LEN).ok_or(WRONG_FOOTER)?;
+        match &mut self.stage {
+            Stage::Sum(sum, at) => {
+                let upto = at.saturating_add(budget.saturating_mul(SUMMED_PER_DISTANCE)).min(body_len + 2);
+                sum.update(&self.payload[*at..upto]);
+                *at = upto;
+                if upto < body_len + 2 {
+                    return Ok(Restored::More);
+                }
+                let (version, footer) = self.payload[body_len..].split_at(2);
+                let version = u16::from_le_bytes([version[0], version[1]]);
+                if version > VERSION || sum.clone().finalize().to_le_bytes() != *footer {
+                    return Err(WRONG_FOOTER);
+                }
+                if self.payload.first() != Some(&kind::MODULE_2) || body_len == 0 {
+                    return Ok(Restored::Sound);
+                }
+                let body = self.payload.slice(..body_len);
+                let reading = vectorset::Reading::begin(body, 1).map_err(|Malformed| BAD_FORMAT)?;
+                self.stage = Stage::Vector(Box::new(reading));
+                Ok(Restored::More)
+            }
+            Stage::Vector(reading) => match reading.step(made_with, budget) {
+                None => Ok(Restored::More),
+                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set))),
+                Some(vectorset::Outcome::Malformed(made)) => {
+                    *refused = made.map(Object::Vector);
+                    Err(BAD_FORMAT)
+                }
+            },
+        }
+    }
+}
+
+/// The value in a payload whose footer is right: one that is read at once.
+pub fn value(payload: &[u8]) -> Result<Cow<'_, [u8]>, CommandError> {
+    let body = &payload[..payload.len() - FOOTER_LEN];
+    let mut reader = Reader::new(body);
+    let value = match reader.byte() {
+        Ok(kind::STRING) => reader.string(),
+        Ok(_) | Err(Malformed) => Err(Malformed),
+    };
+    value.ok().filter(|_| reader.is_done()).ok_or(BAD_FORMAT)
 }
 
 /// What a value is made with that its payload does not say.
@@ -119,31 +200,27 @@ pub struct MadeWith<'a> {
     pub seed: u64,
 }
 
-/// What a payload held.
-pub enum Value<'a> {
-    String(Cow<'a, [u8]>),
-    Object(Object),
-}
-
-impl<'a> Value<'a> {
-    /// The value as the keyspace takes it; the string, if it is one, stays with `text`.
-    pub fn into_new<'b>(self, text: &'b mut Cow<'a, [u8]>) -> NewValue<'b> {
-        match self {
-            Value::String(bytes) => {
-                *text = bytes;
-                NewValue::of_bytes(text)
-            }
-            Value::Object(object) => NewValue::Object(object),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn dump_of(text: &[u8]) -> Vec<u8> {
-        dump(View::Str(text), Compression::Lzf).expect("strings are dumped")
+        let mut dump = Dump::begin(View::Str(text), Compression::Lzf).expect("strings are dumped");
+        assert!(dump.step(View::Str(text), 1));
+        dump.finish()
+    }
+
+    /// The string in a payload that is checked `budget` distances a step.
+    fn restored(payload: &[u8], budget: usize) -> Result<Vec<u8>, CommandError> {
+        let config = Config::default();
+        let mut restoring = Restoring::begin(Bytes::copy_from_slice(payload));
+        loop {
+            match restoring.step(MadeWith { config: &config, seed: 1 }, budget, &mut None)? {
+                Restored::More => {}
+                Restored::Sound => return value(payload).map(Cow::into_owned),
+                Restored::Object(_) => panic!("no string"),
+            }
+        }
     }
 
     /// Written by Redis 8.2.3.
@@ -157,13 +234,10 @@ mod tests {
     fn what_is_dumped_is_restored() {
         let texts: [&[u8]; 8] =
             [b"", b"-1", b"127", b"-32769", b"2147483648", b"007", &[0; 100], &[7; 70_000]];
-        let config = Config::default();
-        let made_with = MadeWith { config: &config, seed: 1 };
         for text in texts {
             let payload = dump_of(text);
-            let value = Payload::open(&payload).and_then(|payload| payload.value(made_with));
-            let Ok(Value::String(back)) = value else { panic!("{text:?} is not restored") };
-            assert_eq!(back, text);
+            assert_eq!(restored(&payload, 1).as_deref(), Ok(text));
+            assert_eq!(restored(&payload, 1000).as_deref(), Ok(text));
         }
     }
 
@@ -173,8 +247,8 @@ mod tests {
         for at in 0..payload.len() {
             let mut changed = payload.clone();
             changed[at] ^= 1;
-            assert_eq!(Payload::open(&changed).err(), Some(WRONG_FOOTER), "byte {at}");
-            assert_eq!(Payload::open(&payload[..at]).err(), Some(WRONG_FOOTER), "length {at}");
+            assert_eq!(restored(&changed, 9), Err(WRONG_FOOTER), "byte {at}");
+            assert_eq!(restored(&payload[..at], 9), Err(WRONG_FOOTER), "length {at}");
         }
     }
 }

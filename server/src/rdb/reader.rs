@@ -27,6 +27,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The next `n` bytes.
     pub(super) fn bytes(&mut self, n: u64) -> Result<&'a [u8], Malformed> {
         let n = usize::try_from(n).map_err(|_| Malformed)?;

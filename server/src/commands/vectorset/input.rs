@@ -40,6 +40,22 @@ fn read_vector(args: Args<'_>, at: &mut usize) -> Option<Vec<f32>> {
     is_sound.then_some(vector)
 }
 
+/// How many components the vector at argument `at` has, if it is sound; `at` moves past it. Nothing is kept of it.
+pub(super) fn check_vector(args: Args<'_>, at: &mut usize) -> Result<usize, CommandError> {
+    let mut cursor = args.cursor(*at);
+    if let (Some(form), Some(blob)) = (cursor.maybe_next(), cursor.maybe_next())
+        && is_word(form, "FP32")
+    {
+        let (numbers, rest) = blob.as_chunks();
+        let is_sound = rest.is_empty()
+            && (1..=MAX_DIM as usize).contains(&numbers.len())
+            && numbers.iter().all(|bytes| f32::from_le_bytes(*bytes).is_finite());
+        *at = cursor.position();
+        return if is_sound { Ok(numbers.len()) } else { Err(INVALID_VECTOR) };
+    }
+    parse_vector(args, at).map(|vector| vector.len())
+}
+
 /// Whether a vector begins at argument `at`.
 pub(super) fn begins_vector(word: &[u8]) -> bool {
     is_word(word, "FP32") || is_word(word, "VALUES")
