@@ -411,6 +411,11 @@ pub trait Job: Send {
     /// Does a bounded part of the work; true when the reply is complete. What it has written to the reply before that is dropped.
     fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError>;
 
+    /// Whether it is to be done before the jobs behind it go on: it has much in memory.
+    fn keeps_its_place(&self) -> bool {
+        false
+    }
+
     /// The key that it holds from its start to its end, so that nobody sees half of what it does.
     fn held(&self) -> Option<(HoldMode, Key<'_>)> {
         None

@@ -159,6 +159,19 @@ impl Work {
         is_affordable
     }
 
+    /// Begins a slice of a job with what it had begun; what is left of the turn, for `end_job_slice`.
+    pub fn begin_job_slice(&mut self, begun: Option<Begun>) -> usize {
+        self.begun = begun;
+        self.is_unfinished = false;
+        std::mem::replace(&mut self.left, self.sizes.slice)
+    }
+
+    /// Ends it: whether there is more to do, and what is begun.
+    pub fn end_job_slice(&mut self, left: usize) -> (bool, Option<Begun>) {
+        self.left = left;
+        (std::mem::take(&mut self.is_unfinished), self.begun.take())
+    }
+
     /// The size of one slice of a job.
     pub fn slice(&self) -> SliceLeft {
         SliceLeft(self.sizes.slice)

@@ -272,10 +272,10 @@ impl Node {
                 self.running = row.id;
                 let mut out = std::mem::take(&mut self.scratch);
                 out.clear();
-                self.any_at_owner(handler, caller, head.proto, &mut out, args);
+                let job = self.any_for_peer(handler, caller, head.proto, &mut out, args);
                 self.outboxes[outbox].bytes.extend_from_slice(&out);
                 self.scratch = out;
-                return None;
+                return job;
             }
             Handler::Flow(Flow::Watch) => {
                 self.watch_here(caller, args.from(1));

@@ -79,7 +79,10 @@ impl Node {
             Ok(Ok(true)) => self.end_job(running, &out),
             Ok(Ok(false)) => {
                 debug_assert!(self.placed.is_empty(), "a job replies when it is done");
-                self.jobs.push_back(running);
+                match running.job.keeps_its_place() {
+                    true => self.jobs.push_front(running),
+                    false => self.jobs.push_back(running),
+                }
             }
             Ok(Err(error)) => {
                 self.placed.clear();
