@@ -62,8 +62,10 @@ pub(crate) fn step<A: Admit>(
     walk: &mut Walk,
 ) -> Progress {
     let upto = scan.upto.min(members.len());
-    let from = upto.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
-    *budget -= (upto - from) as usize;
+    let cost = 1 + admission.ask_cost();
+    let n = (*budget / cost).max(1);
+    let from = upto.saturating_sub(u32::try_from(n).unwrap_or(u32::MAX));
+    *budget = budget.saturating_sub((upto - from) as usize * cost);
     scan.upto = from;
     let ids = (from..upto).rev().filter_map(|place| members.get(place));
     offer(scan.precision, index, probe, ids.filter(|&id| !A::SELECTIVE || admission.admits(id)), walk);

@@ -67,5 +67,5 @@ pub use params::{CodeWidth, Layer0, MAX_DIM, MAX_M, MIN_M, Metric, Params, Quant
 pub use scratch::SearchScratch;
 pub use search::{Search, SearchOptions, Way};
 pub use set::{Hit, Hits, Query, RawVector, VectorSet};
-pub use transfer::{LoadedNode, NodeView};
+pub use transfer::{LoadedNode, Loading, NodeView, Unsound};
 pub use writer::{Added, Remains, Writer};

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::admission::{Admit, All, Hops};
+use crate::admission::{ASKED_TOGETHER, Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
@@ -97,6 +97,8 @@ pub(crate) struct State {
     measured: usize,
     /// Distances of any kind so far.
     spent: usize,
+    /// Nodes that were asked about after a walk that did not ask.
+    n_asked: usize,
 }
 
 /// A search that can be suspended.
@@ -161,7 +163,14 @@ impl Search {
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
+        State {
+            stage: Stage::Done,
+            options: SearchOptions::new(0, 0),
+            changes: 0,
+            measured: 0,
+            spent: 0,
+            n_asked: 0,
+        }
     }
 
     pub(crate) fn begin(
@@ -188,7 +197,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0, n_asked: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -238,6 +247,10 @@ impl State {
 
     pub(crate) fn spent(&self) -> usize {
         self.spent
+    }
+
+    pub(crate) fn n_asked(&self) -> usize {
+        self.n_asked
     }
 
     pub(crate) fn options(&self) -> &SearchOptions {
@@ -326,18 +339,24 @@ impl State {
                             .saturating_add(SPARE_HITS)
                             .saturating_mul(index.rescored_per_hit()),
                     };
-                    let upto = walk.found.len().min(at.saturating_add(*left));
-                    *left -= upto - *at;
-                    for place in *at..upto {
-                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
-                            walk.found.swap(*n_kept, place);
-                            *n_kept += 1;
+                    let cost = 1 + admission.ask_cost();
+                    while *at < walk.found.len() && *n_kept < n_wanted && *left > 0 {
+                        let n = (*left / cost).clamp(1, ASKED_TOGETHER);
+                        let upto = walk.found.len().min(*at + n);
+                        *left = left.saturating_sub((upto - *at) * cost);
+                        admission.fetch(walk.found[*at..upto].iter().map(|candidate| candidate.id));
+                        for place in *at..upto {
+                            if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
+                                walk.found.swap(*n_kept, place);
+                                *n_kept += 1;
+                            }
                         }
+                        *at = upto;
                     }
-                    *at = upto;
-                    if upto < walk.found.len() && *n_kept < n_wanted {
+                    if *at < walk.found.len() && *n_kept < n_wanted {
                         break;
                     }
+                    self.n_asked = *at;
                     walk.found.truncate(*n_kept);
                     self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
                 }

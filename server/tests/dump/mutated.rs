@@ -9,7 +9,7 @@ use skerry_server::alloc::Counting;
 use skerry_server::config::Config;
 use skerry_server::keyspace::hash::HashSeed;
 use skerry_server::keyspace::{Object, View};
-use skerry_server::rdb::{self, Compression, MadeWith, Payload, Value};
+use skerry_server::rdb::{self, Compression, MadeWith, Value};
 use skerry_server::types::Limits;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -73,7 +73,7 @@ fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 fn restore<'a>(payload: &'a [u8], made_with: MadeWith<'_>) -> Option<Value<'a>> {
-    Payload::open(payload).expect("the footer is right").value(made_with).ok()
+    rdb::restore(payload, made_with).ok()
 }
 
 /// Panics unless the value is sound.

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use super::attribute::Attribute;
 use super::compile::Filter;
 use super::log::{ChangeLog, Position};
+use crate::admission::ASKED_TOGETHER;
 use crate::epoch::{Guard, Limbo};
 use crate::graph::NodeId;
 use crate::hnsw::{Block, Index};
@@ -34,11 +35,13 @@ const MAX_SHARE: usize = 16;
 const MIN_BUDGET_BYTES: usize = 1 << 18;
 /// Changes since a list was made, from which on a patched copy is published.
 const MAX_CHANGES: usize = 64;
+/// Steps of the expression that may be spent on what changed, in one go: some 0.3 ms.
+const MAX_CHANGE_STEPS: usize = 60_000;
 /// Elements asked to find out how many match, and matches that make more of them needless.
-const SAMPLE: u32 = 256;
-const MATCHES_ENOUGH: u32 = 24;
+const SAMPLE: u32 = 96;
+const MATCHES_ENOUGH: u32 = 16;
 /// Attributes fetched at a time.
-const BATCH: usize = 32;
+const BATCH: usize = ASKED_TOGETHER;
 /// Uses of other lists after which a list counts as forgotten.
 const FORGOTTEN_AGE: u32 = 4096;
 /// Uses after which an expression counts as one that comes again.
@@ -117,6 +120,9 @@ struct Changes {
 impl Changes {
     fn since(set: &VectorSet, log: &ChangeLog, at: Position, filter: &Filter) -> Option<Changes> {
         let (changed, upto) = log.since(at)?;
+        if changed.len() * filter.n_steps() > MAX_CHANGE_STEPS {
+            return None;
+        }
         let mut changes = Changes { verdicts: Vec::with_capacity(changed.len()), upto, may_have: [0; 16] };
         for change in changed {
             let id = change.id;
@@ -207,6 +213,17 @@ pub(super) enum Found {
     No,
 }
 
+/// Begins to fetch the attributes of nodes, all of them before the first is read.
+#[inline]
+pub(super) fn fetch_attributes(index: &Index, ids: impl Iterator<Item = NodeId>) {
+    let mut attributes = [None; ASKED_TOGETHER];
+    for (place, id) in attributes.iter_mut().zip(ids) {
+        *place = index.graph.node(id).attribute.load_unguarded();
+    }
+    let touched = attributes.iter().flatten().fold(0, |touched, attribute| touched ^ attribute.touch());
+    std::hint::black_box(touched);
+}
+
 /// Which of at most `BATCH` members match, by place in `ids`. Their attributes are fetched first, so that the
 /// misses overlap.
 #[inline]
@@ -234,21 +251,40 @@ fn ask_batch(
     }
 }
 
-/// The share of the members that match, at least one in twice the sample. It ends early where many do.
-pub(super) fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
-    let len = set.members.len();
-    let n = SAMPLE.min(len).max(1);
-    // The golden ratio, so that any first part of the sample is spread over all, and each use asks others.
-    let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
-    let (mut n_asked, mut n_matches) = (0, 0);
-    while n_asked < n && n_matches < MATCHES_ENOUGH {
-        let first = seed * 7919 + u64::from(n_asked);
-        let places = (first..first + BATCH as u64).map(place);
-        let ids = places.filter_map(|place| set.members.get(place));
-        ask_batch(&set.index, filter, ids, |_| n_matches += 1);
-        n_asked += BATCH as u32;
+/// How many of the members match, as a sample tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    seed: u64,
+    n_asked: u32,
+    n_matches: u32,
+}
+
+impl Sample {
+    /// Each expression, and each use of it, asks others: a sample that is wrong for one is right for the next.
+    pub(super) fn begin(filter: &Filter, uses: u64) -> Sample {
+        Sample { seed: (filter.hash() % 1_000_003) + uses * 7919, n_asked: 0, n_matches: 0 }
     }
-    f64::from(n_matches).max(0.5) / f64::from(n_asked)
+
+    /// Asks for about `budget` distances, which it takes what it has used of. The share of the members that match, at
+    /// least one in twice the sample, when enough are asked: it ends early where many match.
+    pub(super) fn step(&mut self, set: &VectorSet, filter: &Filter, budget: &mut usize) -> Option<f64> {
+        let len = set.members.len();
+        let n = SAMPLE.min(len).max(1);
+        // The golden ratio, so that any first part of the sample is spread over all.
+        let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
+        while self.n_asked < n && self.n_matches < MATCHES_ENOUGH {
+            if *budget == 0 {
+                return None;
+            }
+            let n_batch = (*budget / (1 + filter.ask_cost())).clamp(1, BATCH);
+            *budget = budget.saturating_sub(n_batch * (1 + filter.ask_cost()));
+            let first = self.seed + u64::from(self.n_asked);
+            let ids = (first..first + n_batch as u64).filter_map(|i| set.members.get(place(i)));
+            ask_batch(&set.index, filter, ids, |_| self.n_matches += 1);
+            self.n_asked += n_batch as u32;
+        }
+        Some(f64::from(self.n_matches).max(0.5) / f64::from(self.n_asked))
+    }
 }
 
 /// A list in the making.
@@ -265,6 +301,11 @@ impl Making {
         let at = cache.log.head();
         let n_words = set.index.bound().div_ceil(64) as usize;
         Making { at, bits: vec![0; n_words], upto: set.members.len() }
+    }
+
+    /// Members still to be asked, at most.
+    pub(super) fn n_left(&self) -> u32 {
+        self.upto
     }
 
     /// Asks about at most `budget` members; true when all were asked.
