@@ -17,6 +17,7 @@
 //! products unbiased: Gao and Long, "RaBitQ" (2024). It must never know the graph.
 
 use std::slice;
+use std::sync::Arc;
 
 use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels};
 use crate::graph::NodeId;
@@ -97,7 +98,8 @@ pub(crate) struct Codes {
     dim: usize,
     metric: Metric,
     n_bytes: usize,
-    rotation: Option<Rotation>,
+    /// One for all forms of a set.
+    rotation: Option<Arc<Rotation>>,
 }
 
 impl Codes {
@@ -119,7 +121,19 @@ impl Codes {
             dim,
             metric,
             n_bytes: dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES,
-            rotation: form.is_rotated().then(|| Rotation::new(dim)),
+            rotation: form.is_rotated().then(|| Arc::new(Rotation::new(dim))),
+        }
+    }
+
+    /// Empty codes of another rotated form for the same vectors.
+    pub(crate) fn of_form(&self, form: Form, geometry: Geometry) -> Codes {
+        let &Codes { dim, metric, .. } = self;
+        Codes {
+            slab: Slab::new(geometry, Codes::stride(form, dim, metric)),
+            form,
+            n_bytes: dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES,
+            rotation: self.rotation.clone(),
+            ..*self
         }
     }
 

@@ -17,7 +17,7 @@ use crate::admission::{Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
-use crate::hnsw::{MAX_TIES, Progress};
+use crate::hnsw::{MAX_TIES, Probe, Progress};
 use crate::params::Metric;
 use crate::scratch::SearchScratch;
 use crate::set::{Hits, Query, VectorSet};
@@ -209,7 +209,7 @@ impl State {
             Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
                 // A few more than wanted, because some may be removed meanwhile.
                 let wanted = options.count.saturating_add(SPARE_HITS);
-                let wanted = self.n_scanned(set, wanted).min(len as usize);
+                let wanted = self.n_scanned(set, probe, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
             Way::Graph => match set.index.descend(probe, 0, walk) {
@@ -221,7 +221,7 @@ impl State {
 
     /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
     pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
-        let wanted = self.n_scanned(set, self.options.count.saturating_add(SPARE_HITS));
+        let wanted = self.n_scanned(set, &scratch.probe, self.options.count.saturating_add(SPARE_HITS));
         exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
     }
 
@@ -284,7 +284,7 @@ impl State {
                 Stage::Enter { ef, reach } => {
                     match reach {
                         Some(reach) => {
-                            let reach = index.widened(*reach);
+                            let reach = index.widened(probe, *reach);
                             index.begin_wide(*ef, reach, admission, walk);
                         }
                         None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
@@ -324,7 +324,7 @@ impl State {
                             .options
                             .count
                             .saturating_add(SPARE_HITS)
-                            .saturating_mul(index.rescored_per_hit()),
+                            .saturating_mul(index.rescored_per_hit(probe)),
                     };
                     let upto = walk.found.len().min(at.saturating_add(*left));
                     *left -= upto - *at;
@@ -342,12 +342,12 @@ impl State {
                     self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
                 }
                 Stage::Rescore { at, caution } => {
-                    if !index.is_coded() {
+                    if !index.is_coded(probe) {
                         self.stage = Stage::Done;
                         continue;
                     }
                     if *at == 0 && self.options.radius.is_none() && *caution == WALK_CAUTION {
-                        let kept = self.options.count.saturating_mul(index.rescored_per_hit());
+                        let kept = self.options.count.saturating_mul(index.rescored_per_hit(probe));
                         walk.found.truncate(kept);
                     }
                     let margin = *caution * index.estimate_deviation(probe);
@@ -369,9 +369,9 @@ impl State {
     }
 
     /// Candidates that a scan of codes keeps for `count` hits.
-    fn n_scanned(&self, set: &VectorSet, count: usize) -> usize {
-        if set.index.is_coded() {
-            count.saturating_mul(2 * set.index.rescored_per_hit()).saturating_add(MORE_SCANNED)
+    fn n_scanned(&self, set: &VectorSet, probe: &Probe, count: usize) -> usize {
+        if set.index.is_coded(probe) {
+            count.saturating_mul(2 * set.index.rescored_per_hit(probe)).saturating_add(MORE_SCANNED)
         } else {
             count
         }

@@ -10,9 +10,10 @@ use skerry_resp::number::parse_i64;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Ttl;
+use crate::keyspace::{Object, Ttl};
 use crate::rdb::{self, Compression, MadeWith, Payload};
 use crate::shard::EventClass;
+use crate::vector::note_upkeep;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -60,7 +61,11 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     // What is replaced goes first: big values are freed in slices.
     ctx.shard.remove(at, &key);
     let mut text = Cow::Borrowed(b"".as_slice());
+    let is_vector_set = matches!(value, rdb::Value::Object(Object::Vector(_)));
     ctx.shard.insert(at, &key, value.into_new(&mut text), ttl);
+    if is_vector_set {
+        note_upkeep(ctx.shard, at.db, key.bytes);
+    }
     ctx.changed(&key, EventClass::Generic, "restore");
     ctx.reply.ok();
     Ok(())

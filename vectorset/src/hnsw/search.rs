@@ -172,11 +172,11 @@ impl Index {
             let Some(nearest) = pool.next() else { return Progress::Done };
             self.gather(nearest, level, visited, fresh, roles, filter);
             *budget = budget.saturating_sub(fresh.len().max(1));
-            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(id));
+            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(probe, id));
             let mut rest = fresh.as_slice();
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
-                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&id| self.prefetch(id));
+                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&id| self.prefetch(probe, id));
                 let mut role = roles.iter().skip(fresh.len() - rest.len());
                 self.distances(probe, four, |id, distance| {
                     let role = if F::SELECTIVE { role.next() } else { None };

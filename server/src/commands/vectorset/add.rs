@@ -25,7 +25,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, NewValue, Object, Ttl};
 use crate::projection::Projection;
 use crate::shard::EventClass;
-use crate::vector::{VectorHandle, VectorValue, new_params, with_reader};
+use crate::vector::{VectorHandle, VectorValue, new_params, note_upkeep, with_reader};
 use crate::work::{Addition as AdditionPlan, Begun};
 
 const DEFAULT_M: u32 = 16;
@@ -104,8 +104,12 @@ fn add(ctx: &mut Ctx<'_>, key: &Key<'_>, addition: &Addition<'_>) -> Result<usiz
     let n_right = plans.iter().filter(|plan| plan.is_for(&value.handle.set)).count();
     ctx.work.count_plans(plans.len(), n_right);
     let added = addition.apply(value, &plans)?;
+    let has_upkeep = value.writer().has_upkeep();
     if ctx.server.n_shards > 1 {
         ctx.server.vectors.publish(at.db, key.bytes, &value.handle, expire_at_ms);
+    }
+    if has_upkeep {
+        note_upkeep(ctx.shard, at.db, key.bytes);
     }
     Ok(added)
 }
