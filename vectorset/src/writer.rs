@@ -13,7 +13,7 @@ use crate::epoch::Limbo;
 use crate::error::Error;
 use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
-use crate::hnsw::{Index, Plan, Probe};
+use crate::hnsw::{Entries, Index, Plan, Probe};
 use crate::insertion::{Planned, level_of};
 use crate::ladder::Rung;
 use crate::names::{NamesWriter, RetiredTables};
@@ -51,6 +51,7 @@ pub struct Writer {
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
     pub(crate) towers: Vec<Vec<NodeId>>,
+    entries: Entries,
     random: u64,
     /// The nodes linked last, the newest at the back: a plan that is older does not know them.
     recent: VecDeque<NodeId>,
@@ -107,6 +108,7 @@ impl Writer {
             next_id: 0,
             chunk_users: Vec::new(),
             towers: vec![Vec::new(); MAX_LEVEL + 1],
+            entries: Entries::default(),
             random,
             recent: VecDeque::new(),
             emptied: Vec::new(),
@@ -263,6 +265,7 @@ impl Writer {
             let tower_index = self.towers[level].len() as u32;
             self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
             self.towers[level].push(id);
+            self.entries.consider(&self.set.index, id);
         }
     }
 
@@ -361,6 +364,9 @@ impl Writer {
                 set.index.graph.node(*moved).tower_index.store(tower_index, Ordering::Relaxed);
             }
         }
+        if self.entries.forget(&set.index, id) {
+            self.find_another_entry();
+        }
         // A new entry before the old one is unlinked: a search always begins in the graph.
         if set.index.graph.entry() == Some(id) {
             let tallest = self.towers.iter().rev().find_map(|tower| tower.first().copied());
@@ -369,6 +375,16 @@ impl Writer {
         self.recent.retain(|&recent| recent != id);
         set.index.unlink_node(id, &mut scratch.walk, &mut scratch.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Considers one node of the upper levels for the place of an entry that went.
+    fn find_another_entry(&mut self) {
+        let random = self.next_random() as usize;
+        let Some(tower) = self.towers.iter().find(|tower| !tower.is_empty()) else { return };
+        let id = tower[random % tower.len()];
+        if !self.set.index.graph.entries().any(|entry| entry == id) {
+            self.entries.consider(&self.set.index, id);
+        }
     }
 
     /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.

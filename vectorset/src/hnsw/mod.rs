@@ -3,6 +3,7 @@
 //! - `search`: SEARCH-LAYER and the descent (Algorithms 2 and 5)
 //! - `neighbors`: SELECT-NEIGHBORS-HEURISTIC and what happens at a full node (Algorithm 4)
 //! - `insert`: INSERT in two halves, plan and commit (Algorithm 1)
+//! - `entries`: where searches begin (the paper has one entry point)
 //! - `delete`: removal with local repair (not in the paper)
 //!
 //! Departures from the paper: 1. links are always mutual; 2. a full node gives up one link at a time, and
@@ -12,11 +13,13 @@
 
 mod block;
 mod delete;
+mod entries;
 mod insert;
 mod neighbors;
 mod search;
 
 pub(crate) use block::Block;
+pub(crate) use entries::{Entries, MAX_ENTRIES};
 pub(crate) use insert::Plan;
 pub(crate) use neighbors::Selection;
 pub(crate) use search::MAX_TIES;
