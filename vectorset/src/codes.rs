@@ -241,7 +241,8 @@ impl Codes {
         levels.reset(self.n_bytes / CODE_BLOCK_BYTES * self.form.per_block());
         let range = kernels.largest(rotated);
         *scale = range / 127.0;
-        let per_unit = if range > 0.0 { 127.0 / range } else { 0.0 };
+        // Of a vector that is zero, or too small for float32 to divide by, all levels are zero.
+        let per_unit = Some(127.0 / range).filter(|x| x.is_finite()).unwrap_or(0.0);
         *bias = self.form.midpoint() * kernels.levels(rotated, per_unit, levels.as_mut_slice()) as f32;
     }
 
