@@ -68,6 +68,11 @@ impl SearchOptions {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Scan(Scan),
+    /// All within `reach` are gathered; members below `upto` are still to come.
+    Within {
+        upto: u32,
+        reach: f32,
+    },
     /// The walk through level 0 is to be begun: the first step knows what is admitted.
     Enter {
         ef: usize,
@@ -212,10 +217,23 @@ impl State {
                 let wanted = self.n_scanned(set, probe, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
-            Way::Graph => match set.index.descend(probe, 0, walk) {
-                None => Stage::Done,
-                Some(_) => Stage::Enter { ef, reach: options.radius.filter(|_| is_radial) },
-            },
+            Way::Graph => {
+                let radius = options.radius.filter(|_| is_radial);
+                let reach = radius.map(|radius| set.index.widened(probe, radius));
+                let is_scan_cheaper = |&reach: &f32| {
+                    exact::is_cheaper_within(&set.index, &set.members, probe, reach, options.ef)
+                };
+                match reach.filter(is_scan_cheaper) {
+                    Some(reach) => {
+                        walk.found.clear();
+                        Stage::Within { upto: len, reach }
+                    }
+                    None => match set.index.descend(probe, 0, walk) {
+                        None => Stage::Done,
+                        Some(_) => Stage::Enter { ef, reach },
+                    },
+                }
+            }
         };
     }
 
@@ -281,11 +299,26 @@ impl State {
                     self.stage =
                         if is_exact { Stage::Done } else { Stage::Rescore { at: 0, caution: SCAN_CAUTION } };
                 }
+                Stage::Within { upto, reach } => {
+                    let members = &set.members;
+                    if exact::step_within(upto, *reach, index, members, probe, admission, left, walk)
+                        == Progress::Unfinished
+                    {
+                        break;
+                    }
+                    // In the order of memory: all are measured anew, and sorted after that.
+                    self.stage = match index.is_coded(probe) {
+                        true => Stage::Rescore { at: 0, caution: SCAN_CAUTION },
+                        false => {
+                            walk.found.sort_unstable();
+                            Stage::Done
+                        }
+                    };
+                }
                 Stage::Enter { ef, reach } => {
                     match reach {
                         Some(reach) => {
-                            let reach = index.widened(probe, *reach);
-                            index.begin_wide(*ef, reach, admission, walk);
+                            index.begin_wide(*ef, *reach, admission, walk);
                         }
                         None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
                             index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk)
