@@ -171,11 +171,23 @@ impl Shard {
     #[inline]
     pub fn read(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.expire_on_access(at, key);
-        let (keyspace, stats) = self.keyspace_and_stats(at.db);
+        let (keyspace, mut lookups) = self.keyspace_and_lookups(at.db);
         let entry = keyspace.peek(key);
         match entry {
-            Some(_) => stats.keyspace_hits += 1,
-            None => stats.keyspace_misses += 1,
+            Some(_) => lookups.hit(),
+            None => lookups.miss(key.bytes),
+        }
+        entry
+    }
+
+    /// The same where nobody is told of a miss (OBJECT).
+    pub fn read_untold(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.expire_on_access(at, key);
+        let (keyspace, mut lookups) = self.keyspace_and_lookups(at.db);
+        let entry = keyspace.peek(key);
+        match entry {
+            Some(_) => lookups.hit(),
+            None => lookups.miss_untold(),
         }
         entry
     }
@@ -235,15 +247,15 @@ impl Shard {
             keys.iter().for_each(|key| keyspace.prefetch_entry(key.hash));
             keys.iter().for_each(|key| self.expire_on_access(at, key));
         }
-        let (keyspace, stats) = self.keyspace_and_stats(at.db);
+        let (keyspace, mut lookups) = self.keyspace_and_lookups(at.db);
         let keyspace: &'s _ = keyspace;
-        let read = |key| match keyspace.peek(key).map(EntryRef::view) {
+        let read = |key: &Key<'_>| match keyspace.peek(key).map(EntryRef::view) {
             None => {
-                stats.keyspace_misses += 1;
+                lookups.miss(key.bytes);
                 Ok(None)
             }
             Some(view) => {
-                stats.keyspace_hits += 1;
+                lookups.hit();
                 wanted(view).map(Some).ok_or(CommandError::WrongType)
             }
         };

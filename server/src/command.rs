@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
 use crate::output::Placed;
+use crate::pubsub::Delivery;
 use crate::server::Server;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::Limits as TypeLimits;
@@ -418,6 +419,8 @@ pub struct Conn<'a> {
     pub config: &'a Arc<Config>,
     pub now_ms: i64,
     pub reply: Reply<'a>,
+    /// What it publishes: sent when the request has its reply.
+    pub deliveries: &'a mut Vec<Delivery>,
 }
 
 /// Starts a row; the rest is added by the builder functions below.

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
+use crate::config::KeyspaceEvents;
+use crate::events::{Event, EventSinks};
 use crate::keyspace::{HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
@@ -31,6 +33,30 @@ pub enum EventClass {
     Expired,
     Evicted,
     Module,
+    /// A read that found no key; asked for apart from the others.
+    KeyMiss,
+    /// A key that was not there before; asked for apart from the others.
+    New,
+}
+
+impl EventClass {
+    /// The letter of `notify-keyspace-events`.
+    pub fn letter(self) -> char {
+        match self {
+            EventClass::Generic => 'g',
+            EventClass::String => '$',
+            EventClass::List => 'l',
+            EventClass::Set => 's',
+            EventClass::Hash => 'h',
+            EventClass::SortedSet => 'z',
+            EventClass::Stream => 't',
+            EventClass::Expired => 'x',
+            EventClass::Evicted => 'e',
+            EventClass::Module => 'd',
+            EventClass::KeyMiss => 'm',
+            EventClass::New => 'n',
+        }
+    }
 }
 
 /// Stamps of writes: more make false alarms rarer.
@@ -67,6 +93,40 @@ struct Watch {
     was_expired: bool,
 }
 
+/// Where reads count what they found.
+pub struct Lookups<'a> {
+    db: DbIndex,
+    stats: &'a mut Stats,
+    events: &'a mut EventSinks,
+}
+
+impl Lookups<'_> {
+    #[inline]
+    pub fn hit(&mut self) {
+        self.stats.keyspace_hits += 1;
+    }
+
+    /// No living key was there, and nobody is told.
+    #[inline]
+    pub fn miss_untold(&mut self) {
+        self.stats.keyspace_misses += 1;
+    }
+
+    /// No living key was there.
+    #[inline]
+    pub fn miss(&mut self, key: &[u8]) {
+        self.miss_untold();
+        if self.events.is_open() {
+            self.events.push(Event {
+                db: self.db,
+                class: EventClass::KeyMiss,
+                name: "keymiss",
+                key: key.into(),
+            });
+        }
+    }
+}
+
 /// The databases of one worker.
 pub struct Shard {
     pub id: ShardId,
@@ -86,6 +146,8 @@ pub struct Shard {
     /// A flush or a swap: everything was written then.
     all_written_at: u64,
     hash_seed: HashSeed,
+    /// Who is told of events.
+    events: EventSinks,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
     /// Names of vector sets whose codes want to be looked after (`vector::upkeep_slice`).
@@ -108,6 +170,7 @@ impl Shard {
             stamps: Vec::new(),
             all_written_at: 0,
             hash_seed,
+            events: EventSinks::default(),
             is_observed: false,
             upkeep: VecDeque::new(),
             stats: Stats::default(),
@@ -121,8 +184,15 @@ impl Shard {
     }
 
     #[inline]
-    pub fn keyspace_and_stats(&mut self, db: DbIndex) -> (&mut Keyspace, &mut Stats) {
-        (&mut self.keyspaces[db.0 as usize], &mut self.stats)
+    pub fn keyspace_and_lookups(&mut self, db: DbIndex) -> (&mut Keyspace, Lookups<'_>) {
+        let Self { keyspaces, stats, events, .. } = self;
+        (&mut keyspaces[db.0 as usize], Lookups { db, stats, events })
+    }
+
+    /// Counts a lookup that was not made in this keyspace: a published vector set is at hand everywhere.
+    pub fn looked_up(&mut self, db: DbIndex, key: &[u8], is_hit: bool) {
+        let (_, mut lookups) = self.keyspace_and_lookups(db);
+        if is_hit { lookups.hit() } else { lookups.miss(key) }
     }
 
     pub fn keyspaces(&self) -> &[Keyspace] {
@@ -169,11 +239,61 @@ impl Shard {
     }
 
     #[cold]
-    fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, _event: &'static str) {
+    fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        if self.events.is_open() {
+            self.record(db, key, class, event);
+        }
         if let Some(changes) = &mut self.guest_changes {
             changes.push((db, key.into()));
         }
         self.touch_watchers(db, key, class == EventClass::Expired);
+    }
+
+    /// Notes an event behind those of the keys that are new since the last.
+    fn record(&mut self, db: DbIndex, key: &[u8], class: EventClass, name: &'static str) {
+        self.record_births();
+        if !name.is_empty() {
+            self.events.push(Event { db, class, name, key: key.into() });
+        }
+    }
+
+    fn record_births(&mut self) {
+        for (db, keyspace) in self.keyspaces.iter_mut().enumerate() {
+            for key in keyspace.take_births() {
+                self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
+            }
+        }
+    }
+
+    /// The events since the last call; the first begins the record.
+    pub fn take_events(&mut self) -> std::collections::VecDeque<Event> {
+        self.record_births();
+        let events = self.events.take_record();
+        self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(true));
+        self.is_observed = true;
+        events
+    }
+
+    /// Chooses the classes of events that are published from here on.
+    #[inline]
+    pub fn set_notified(&mut self, classes: KeyspaceEvents) {
+        if self.events.notified() != classes {
+            self.events.notify(classes);
+            let is_noting = self.events.wants(EventClass::New);
+            self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(is_noting));
+            self.is_observed = self.has_observers();
+        }
+    }
+
+    /// Whether events wait to be published.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        self.events.has_notices()
+    }
+
+    pub fn take_notices(&mut self) -> Vec<Event> {
+        self.record_births();
+        self.events.take_notices()
     }
 
     /// Marks the clients that watch `key`.
@@ -288,7 +408,7 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping
+        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.events.is_open()
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

@@ -18,6 +18,7 @@ use crate::command_stats::CommandCounts;
 use crate::config::Config;
 use crate::error::Outcome;
 use crate::process::{self, Whose};
+use crate::pubsub::Kind;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
 
 /// When a section is shown without being named.
@@ -249,7 +250,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
         "blocked_clients" => 0,
         "tracking_clients" => 0,
-        "pubsub_clients" => 0,
+        "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
         "clients_in_timeout_table" => 0,
         "total_watched_keys" => facts.sum(Part::WatchedKeys),
@@ -399,9 +400,12 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "current_eviction_exceeded_time" => 0,
         "keyspace_hits" => facts.sum(Part::Hits),
         "keyspace_misses" => facts.sum(Part::Misses),
+        "pubsub_channels" => facts.server.subscriptions.n_channels(Kind::Channel),
+        "pubsub_patterns" => facts.server.subscriptions.n_patterns(),
+        "pubsubshard_channels" => facts.server.subscriptions.n_channels(Kind::Shard),
     }
     neutral! { out;
-        "pubsub_channels:0" "pubsub_patterns:0" "pubsubshard_channels:0" "latest_fork_usec:0" "total_forks:0"
+        "latest_fork_usec:0" "total_forks:0"
         "migrate_cached_sockets:0" "slave_expires_tracked_keys:0" "active_defrag_hits:0" "active_defrag_misses:0"
         "active_defrag_key_hits:0" "active_defrag_key_misses:0" "total_active_defrag_time:0"
         "current_active_defrag_time:0" "tracking_total_keys:0" "tracking_total_items:0" "tracking_total_prefixes:0"

@@ -7,14 +7,17 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod digest;
+pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
 pub mod hash;
 pub mod info;
 pub mod list;
+mod lolwut;
 pub mod memory;
 mod part;
+pub mod pubsub;
 mod scan;
 pub mod server;
 pub mod set;
@@ -44,6 +47,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("set", set::COMMANDS),
     ("hash", hash::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

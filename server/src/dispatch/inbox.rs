@@ -119,6 +119,7 @@ impl Node {
                     let shard = if mode == HoldMode::Whole { shards.next() } else { None };
                     self.take_return(from, lend, &loans, returned, shard, changed);
                 }
+                Message::Deliver { delivered, clients } => self.deliver_here(delivered, clients),
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),
@@ -126,6 +127,7 @@ impl Node {
                 },
             }
         }
+        self.send_deliveries();
         self.ranges = ranges;
         batch.bytes = bytes;
         batch.recycle();

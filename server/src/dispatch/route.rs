@@ -7,7 +7,7 @@ use super::wave::{Admit, Item};
 use super::{CREDIT, Node, gate};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, ReplyMode, Slot};
-use crate::command::{Command, Flow, Handler};
+use crate::command::{Command, Flags, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::error::CommandError;
 use crate::lend::holds::Who;
@@ -100,6 +100,9 @@ impl Node {
                 self.push_reply(client, &scratch);
                 self.scratch = scratch;
                 Step::Done
+            }
+            Handler::Conn(_) if row.command.flags.has(Flags::PUBSUB) && self.has_full_outbox(client) => {
+                Step::Parked
             }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
@@ -329,6 +332,16 @@ impl Node {
         let peer = usize::from(peer.0);
         self.credit[peer] += 1;
         debug_assert!(self.credit[peer] <= CREDIT, "credit given back twice");
+    }
+
+    /// Whether a peer is behind with so much that a publisher has to wait until it has taken some of it.
+    fn has_full_outbox(&mut self, client: &mut Client) -> bool {
+        let full = self.outboxes.iter().position(|outbox| outbox.bytes.len() > MAX_OUTBOX_BYTES);
+        if let Some(peer) = full {
+            self.credit_waiters[peer].push(client.id);
+            client.parked = Parked::Credit;
+        }
+        full.is_some()
     }
 
     /// Called once a turn, when outboxes were published: clients that lacked credit go on.

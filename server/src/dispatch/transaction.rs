@@ -74,6 +74,7 @@ impl Node {
                 }
                 client.is_no_evict = false;
                 client.is_no_touch = false;
+                self.unsubscribe_all(client);
                 client.name.clear();
                 client.is_authenticated = self.config.requirepass.is_empty();
                 self.reply_here(client, |reply| reply.simple("RESET"));

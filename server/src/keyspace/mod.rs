@@ -103,11 +103,18 @@ pub struct Keyspace {
     table: Table<Entry>,
     expiry: ExpiryIndex,
     lazyfree: LazyFree,
+    /// Names of new keys, while somebody records them.
+    births: Option<Vec<Box<[u8]>>>,
 }
 
 impl Keyspace {
     pub fn new(seed: HashSeed) -> Keyspace {
-        Keyspace { table: Table::new(seed), expiry: ExpiryIndex::default(), lazyfree: LazyFree::default() }
+        Keyspace {
+            table: Table::new(seed),
+            expiry: ExpiryIndex::default(),
+            lazyfree: LazyFree::default(),
+            births: None,
+        }
     }
 
     pub fn seed(&self) -> HashSeed {
@@ -215,7 +222,7 @@ impl Keyspace {
                     Ttl::At(deadline_ms) => Some(deadline_ms),
                     Ttl::Keep | Ttl::Clear => None,
                 };
-                self.adopt(key.hash, Entry::build(key.bytes, payload, deadline));
+                self.bear(key.hash, Entry::build(key.bytes, payload, deadline));
                 Stored::New
             }
         }
@@ -225,7 +232,7 @@ impl Keyspace {
     #[inline]
     pub fn add(&mut self, key: &Key<'_>, value: NewValue<'_>, deadline_ms: Option<i64>) {
         debug_assert!(self.peek(key).is_none(), "the caller has just looked");
-        self.adopt(key.hash, Entry::new(key.bytes, value, deadline_ms));
+        self.bear(key.hash, Entry::new(key.bytes, value, deadline_ms));
     }
 
     /// The entry of a key for change on the spot, dead or alive, or a new one with the value `new` gives. One probe.
@@ -235,11 +242,32 @@ impl Keyspace {
         let raw = found.unwrap_or_else(|| {
             let entry = Entry::build(key.bytes, Payload::of(new()), None);
             let raw = entry.raw();
-            self.adopt(key.hash, entry);
+            self.bear(key.hash, entry);
             raw
         });
         // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
         unsafe { EntryMut::of(raw) }
+    }
+
+    /// Files the entry of a key that is new to the clients.
+    pub fn bear(&mut self, hash: u64, entry: Entry) {
+        if let Some(births) = &mut self.births {
+            births.push(entry.as_ref().key().into());
+        }
+        self.adopt(hash, entry);
+    }
+
+    /// Whether the names of new keys are noted for `take_births` from here on.
+    pub fn note_births(&mut self, is_noting: bool) {
+        match is_noting {
+            true => drop(self.births.get_or_insert_default()),
+            false => self.births = None,
+        }
+    }
+
+    /// The keys that are new since the last call.
+    pub fn take_births(&mut self) -> Vec<Box<[u8]>> {
+        self.births.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Files an entry whose key is absent, with its deadline if it has one.

@@ -7,6 +7,7 @@
 //! | Pairs | the order of field-value pairs |
 //! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
+//! | Size | DBSIZE: dead keys that a server has not met yet count; compared when none is left |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
 //! | Scan | cursors and pages: a whole iteration is compared as a set |
 //! | RandomKey, RandomMember, RandomField, RandomScored | the pick: same number of picks, each of them a member |
@@ -23,6 +24,7 @@ pub(crate) enum Compare {
     Seconds,
     Milliseconds,
     Shape,
+    Size,
     Hits,
     Scan,
     RandomKey,
@@ -39,6 +41,7 @@ impl Compare {
         matches!(
             self,
             Compare::Scan
+                | Compare::Size
                 | Compare::RandomKey
                 | Compare::RandomMember
                 | Compare::RandomField
@@ -77,7 +80,7 @@ impl Compare {
                 _ => false,
             },
             // These are compared where they are run; what is left are errors, equal or not.
-            Compare::Scan | Compare::RandomKey | Compare::RandomMember => false,
+            Compare::Scan | Compare::Size | Compare::RandomKey | Compare::RandomMember => false,
             Compare::RandomField | Compare::RandomScored | Compare::Pop => false,
         }
     }

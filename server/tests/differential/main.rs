@@ -7,6 +7,7 @@
 
 mod compare;
 mod draw;
+mod events;
 mod run;
 mod shrink;
 #[path = "../support/mod.rs"]

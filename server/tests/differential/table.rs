@@ -88,7 +88,7 @@ pub(crate) static TABLE: &[Row] = &[
     row(6, "OBJECT ENCODING key", Exact),
     row(2, "MEMORY USAGE key", Shape),
     row(2, "MEMORY USAGE key SAMPLES count", Shape),
-    row(1, "DBSIZE", Exact),
+    row(1, "DBSIZE", Size),
     // string
     row(14, "SET str val", Exact),
     row(5, "SET str val NX", Exact),
