@@ -27,6 +27,7 @@ use crate::listener::{Left, Listeners};
 use crate::mesh::Mesh;
 use crate::server::{Server, WorkerStats};
 use crate::turns::TurnTrace;
+use crate::vector::upkeep_slice;
 
 /// Time budget of one turn.
 const TURN_NS: u64 = 1_000_000;
@@ -663,6 +664,10 @@ impl Worker {
             if self.node.shard.has_garbage() {
                 is_busy |= self.node.shard.free_slice(SLICE);
                 self.tick_purging();
+            }
+            if !self.node.shard.upkeep.is_empty() {
+                upkeep_slice(&mut self.node.shard);
+                is_busy = true;
             }
             if self.has_expired_more {
                 self.has_expired_more = self.node.expire_slice(SLICE);

@@ -46,6 +46,12 @@ pub fn check(set: &VectorSet, guard: &Guard) -> Result<Report, String> {
         }
     }
     ensure(set.attributes_count() == n_attributes, || "attributes are miscounted".into())?;
+    let entries: HashSet<NodeId> = graph.entries().collect();
+    ensure(entries.len() == graph.entries().count(), || "an entry is told twice".into())?;
+    for &entry in &entries {
+        ensure(members.contains(&entry), || format!("the entry {entry:?} is no member"))?;
+        ensure(graph.node(entry).level() > 0, || format!("the entry {entry:?} is of level 0"))?;
+    }
     match graph.entry() {
         Some(entry) => {
             ensure(members.contains(&entry), || format!("the entry {entry:?} is no member"))?;

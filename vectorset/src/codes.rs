@@ -17,6 +17,7 @@
 //! products unbiased: Gao and Long, "RaBitQ" (2024). It must never know the graph.
 
 use std::slice;
+use std::sync::Arc;
 
 use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels};
 use crate::graph::NodeId;
@@ -97,7 +98,8 @@ pub(crate) struct Codes {
     dim: usize,
     metric: Metric,
     n_bytes: usize,
-    rotation: Option<Rotation>,
+    /// One for all forms of a set.
+    rotation: Option<Arc<Rotation>>,
 }
 
 impl Codes {
@@ -119,7 +121,19 @@ impl Codes {
             dim,
             metric,
             n_bytes: dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES,
-            rotation: form.is_rotated().then(|| Rotation::new(dim)),
+            rotation: form.is_rotated().then(|| Arc::new(Rotation::new(dim))),
+        }
+    }
+
+    /// Empty codes of another rotated form for the same vectors.
+    pub(crate) fn of_form(&self, form: Form, geometry: Geometry) -> Codes {
+        let &Codes { dim, metric, .. } = self;
+        Codes {
+            slab: Slab::new(geometry, Codes::stride(form, dim, metric)),
+            form,
+            n_bytes: dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES,
+            rotation: self.rotation.clone(),
+            ..*self
         }
     }
 
@@ -227,7 +241,8 @@ impl Codes {
         levels.reset(self.n_bytes / CODE_BLOCK_BYTES * self.form.per_block());
         let range = kernels.largest(rotated);
         *scale = range / 127.0;
-        let per_unit = if range > 0.0 { 127.0 / range } else { 0.0 };
+        // Of a vector that is zero, or too small for float32 to divide by, all levels are zero.
+        let per_unit = Some(127.0 / range).filter(|x| x.is_finite()).unwrap_or(0.0);
         *bias = self.form.midpoint() * kernels.levels(rotated, per_unit, levels.as_mut_slice()) as f32;
     }
 

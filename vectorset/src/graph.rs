@@ -14,6 +14,7 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::filter::Attribute;
+use crate::hnsw::MAX_ENTRIES;
 use crate::links::{self, EMPTY};
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
@@ -100,7 +101,10 @@ pub(crate) struct Graph {
     level0: Slab,
     m: usize,
     m_max0: usize,
+    /// A node of the highest level.
     entry: AtomicU32,
+    /// Others that searches may begin at; EMPTY from some place on.
+    entries: [AtomicU32; MAX_ENTRIES],
 }
 
 impl Graph {
@@ -117,6 +121,7 @@ impl Graph {
             m,
             m_max0,
             entry: AtomicU32::new(EMPTY),
+            entries: [const { AtomicU32::new(EMPTY) }; MAX_ENTRIES],
         }
     }
 
@@ -182,7 +187,17 @@ impl Graph {
         self.entry().map_or(0, |entry| self.node(entry).level())
     }
 
+    /// Other nodes where a search may begin, in no order; one may be told twice.
+    #[inline]
+    pub(crate) fn entries(&self) -> impl Iterator<Item = NodeId> {
+        links::iter(&self.entries).map(NodeId)
+    }
+
     // ---- Writer only, from here on.
+
+    pub(crate) fn set_entry_at(&self, place: usize, entry: Option<NodeId>) {
+        self.entries[place].store(entry.map_or(EMPTY, |entry| entry.0), Ordering::Release);
+    }
 
     pub(crate) fn set_entry(&self, entry: Option<NodeId>) {
         self.entry.store(entry.map_or(EMPTY, |entry| entry.0), Ordering::Release);

@@ -54,7 +54,7 @@ impl VectorSet {
             let node = self.index.graph.node(id);
             let is_exact = self.params.quantization == Quantization::None;
             if !is_exact {
-                self.index.probe_stored(id, &mut probe);
+                self.index.probe_stored(id, self.index.codes.walked(), &mut probe);
             }
             let link = |other: NodeId| match is_exact {
                 true => (uid(other), self.index.distance_between(id, other)),
@@ -195,7 +195,7 @@ impl Loading {
                     };
                     let ef = REPAIR_EF.min(self.n_nodes);
                     let SearchScratch { probe, walk, plan, selection, .. } = scratch;
-                    set.index.probe_stored(id, probe);
+                    set.index.probe_stored(id, set.index.codes.walked(), probe);
                     set.index.link_node(id, probe, ef, walk, plan, selection);
                     left = left.saturating_sub(RELINK_COST);
                 }

@@ -3,8 +3,9 @@
 //!
 //! A kernel thus needs no tail loop. Under the cosine rows are L2-normalised, so the dot product of two is
 //! their cosine; under the other metrics they are as given. Departure from Redis: the length is computed and
-//! kept in f64. So 3e38 does not overflow it and denormals do not vanish in it. A zero vector stays zero and
-//! has length 1, as in Redis.
+//! kept in f64. So 3e38 does not overflow it. A zero vector stays as it is and has length 1, as in Redis; so
+//! does one whose squares all vanish in float32: it has no direction that Redis would see, and scores 0.5 with
+//! everything. (Redis normalises by a float32 length, which is off by a quarter just above that; we do not.)
 
 use std::slice;
 
@@ -86,7 +87,7 @@ pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) ->
         return Err(Error::NotFinite);
     }
     let l2 = match metric {
-        Metric::Cosine if squares > 0.0 => squares.sqrt(),
+        Metric::Cosine if !vanishes(vector, squares) => squares.sqrt(),
         Metric::Cosine | Metric::L2 | Metric::Ip => 1.0,
     };
     let per_l2 = 1.0 / l2;
@@ -98,6 +99,13 @@ pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) ->
         }
     }
     Ok(l2)
+}
+
+/// Whether the square of every component is zero in float32.
+fn vanishes(vector: &[f32], squares: f64) -> bool {
+    // Where the sum is larger than any such squares may sum up to, none needs a look.
+    const MOST: f64 = 1e-39;
+    squares < MOST && vector.iter().all(|x| x * x == 0.0)
 }
 
 /// In lanes of its own for each place of a block: one sum would wait for itself at every step.
@@ -124,6 +132,19 @@ pub(crate) fn floats(row: &[Block], dim: usize) -> &[f32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_vector_whose_squares_vanish_in_float32_has_no_direction() {
+        let mut row = Vec::new();
+        let mut length = |vector: &[f32]| normalize(vector, Metric::Cosine, &mut row).expect("finite");
+        // As Redis 8.2.3 has them.
+        for vector in [[0.0; 2], [1e-42, 0.0], [1e-23; 2], [-1e-45, 0.0]] {
+            assert_eq!(length(&vector), 1.0, "{vector:?}");
+        }
+        for (vector, expected) in [([3e-23, 0.0], 3e-23), ([1e-20, 0.0], 1e-20)] {
+            assert!((length(&vector) / expected - 1.0).abs() < 1e-6, "{vector:?}");
+        }
+    }
 
     #[test]
     fn lengths_that_overflow_are_refused_where_lengths_count() {

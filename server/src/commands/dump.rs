@@ -12,10 +12,11 @@ use crate::access::{At, reply_part};
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, Job, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{Entry, Key, NewValue, Ttl, View};
+use crate::keyspace::{Entry, Key, NewValue, Object, Ttl, View};
 use crate::message::HoldMode;
 use crate::rdb::{self, Compression, Dump, MadeWith, Restored, Restoring};
 use crate::shard::EventClass;
+use crate::vector::note_upkeep;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -150,7 +151,11 @@ impl RestoreJob {
                 ctx.shard.keyspace(at.db).discard_object(object);
             }
         } else {
+            let is_vector_set = matches!(value, NewValue::Object(Object::Vector(_)));
             ctx.shard.insert(at, &key, value, self.ttl);
+            if is_vector_set {
+                note_upkeep(ctx.shard, at.db, key.bytes);
+            }
             ctx.changed(&key, EventClass::Generic, "restore");
         }
         ctx.reply.ok();

@@ -290,7 +290,7 @@ impl Node {
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
         let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
-        has_slices || !self.runnable.is_empty() || self.shard.has_garbage()
+        has_slices || !self.runnable.is_empty() || self.shard.has_garbage() || !self.shard.upkeep.is_empty()
     }
 
     /// Requests and lends that have waited for a hold here so far.

@@ -20,6 +20,7 @@ use crate::admission::ASKED_TOGETHER;
 use crate::epoch::{Guard, Limbo};
 use crate::graph::NodeId;
 use crate::hnsw::{Block, Index};
+use crate::ladder::Rung;
 use crate::set::VectorSet;
 use crate::shared::{Shared, Unlinked};
 
@@ -190,8 +191,9 @@ impl Known {
         self.changes.verdicts.iter().filter(|(_, is_match)| *is_match).map(|&(id, _)| id)
     }
 
-    pub(super) fn block(&self) -> Option<&Block> {
-        self.matches.block.as_ref()
+    /// The codes of the listed, if they are those that probes of this rung measure.
+    pub(super) fn block(&self, rung: Rung) -> Option<&Block> {
+        self.matches.block.as_ref().filter(|block| block.is_for(rung))
     }
 
     fn new(matches: Arc<Matches>, changes: Changes) -> Known {
@@ -330,10 +332,11 @@ impl Making {
         cache: &MatchCache,
         filter: &Filter,
         uses: u64,
+        rung: Rung,
     ) -> Option<Known> {
         let matches = Matches::new(filter, self.at, self.bits.into());
         let changes = Changes::since(set, &cache.log, self.at, filter)?;
-        Some(Known::new(cache.publish(set, matches, uses), changes))
+        Some(Known::new(cache.publish(set, matches, uses, rung), changes))
     }
 }
 
@@ -430,8 +433,15 @@ impl MatchCache {
         (hash & TAG, &self.usage[(hash & !TAG) as usize % N_COUNTED])
     }
 
-    /// The list of the expression.
-    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Found {
+    /// The list of the expression, for a search whose probe belongs to `rung`.
+    pub(super) fn find(
+        &self,
+        set: &VectorSet,
+        filter: &Filter,
+        uses: u64,
+        rung: Rung,
+        guard: &Guard,
+    ) -> Found {
         let hash = filter.hash();
         let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash);
         let Some(slot) = slot else { return Found::No };
@@ -439,31 +449,32 @@ impl MatchCache {
         let Some(matches) = matches.cloned() else { return Found::No };
         let Some(changes) = Changes::since(set, &self.log, matches.at, filter) else { return Found::TooOld };
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let lacks_block = uses >= HOT && matches.block.is_none() && self.may_have_block(set, &matches);
+        let has_block = matches.block.as_ref().is_some_and(|block| block.is_for(rung));
+        let lacks_block = uses >= HOT && !has_block && self.may_have_block(set, &matches, rung);
         if changes.verdicts.len() <= MAX_CHANGES && !lacks_block {
             return Found::Known(Known::new(matches, changes));
         }
         let patched = matches.patched(filter, &changes);
         let upto = changes.upto;
         let changes = Changes { verdicts: Vec::new(), upto, may_have: [0; 16] };
-        Found::Known(Known::new(self.publish(set, patched, uses), changes))
+        Found::Known(Known::new(self.publish(set, patched, uses, rung), changes))
     }
 
     fn budget_bytes(&self, set: &VectorSet) -> usize {
         (set.memory_bytes() / MAX_SHARE).max(MIN_BUDGET_BYTES)
     }
 
-    fn may_have_block(&self, set: &VectorSet, matches: &Matches) -> bool {
-        let bytes = Block::bytes_of(&set.index, matches.ids.len());
+    fn may_have_block(&self, set: &VectorSet, matches: &Matches, rung: Rung) -> bool {
+        let bytes = Block::bytes_of(&set.index, rung, matches.ids.len());
         matches.n == matches.ids.len()
             && matches.n > 0
             && bytes.is_some_and(|b| b <= self.budget_bytes(set) / 4)
     }
 
     /// Puts a list into a slot, if it is worth one and nobody else publishes just now.
-    fn publish(&self, set: &VectorSet, mut matches: Matches, uses: u64) -> Arc<Matches> {
-        if uses >= HOT && self.may_have_block(set, &matches) {
-            matches.block = Block::gather(&set.index, &matches.ids);
+    fn publish(&self, set: &VectorSet, mut matches: Matches, uses: u64, rung: Rung) -> Arc<Matches> {
+        if uses >= HOT && self.may_have_block(set, &matches, rung) {
+            matches.block = Block::gather(&set.index, rung, &matches.ids);
         }
         let matches = Arc::new(matches);
         let Ok(mut retired) = self.retired.try_lock() else { return matches };

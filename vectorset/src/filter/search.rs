@@ -168,7 +168,7 @@ impl FilteredState {
         };
         let usage = cache.note_use(filter);
         search.uses = usage.n;
-        match cache.find(set, filter, usage.n, guard) {
+        match cache.find(set, filter, usage.n, scratch.probe.rung(), guard) {
             Found::Known(known) => {
                 search.enter(set, known, scratch);
                 return Ok(search);
@@ -259,7 +259,7 @@ impl FilteredState {
     fn enter(&mut self, set: &VectorSet, known: Known, scratch: &mut SearchScratch) {
         let n = known.len() as f64;
         let share = n.max(0.5) / set.len().max(1) as f64;
-        let cost = if known.block().is_some() { 1.0 } else { SCATTERED_COST };
+        let cost = if known.block(scratch.probe.rung()).is_some() { 1.0 } else { SCATTERED_COST };
         let is_scan_cheaper = self.is_short || cost * n < self.walk_cost(share);
         if is_scan_cheaper && known.is_listed() && known.len() <= self.state.options().max_measured {
             self.begin_scan(set, known, scratch);
@@ -409,7 +409,7 @@ impl FilteredState {
         scratch: &mut SearchScratch,
     ) {
         let cache = set.matches.get().expect("lists are made where there is a cache");
-        match making.finish(set, cache, filter, self.uses) {
+        match making.finish(set, cache, filter, self.uses, scratch.probe.rung()) {
             Some(known) => self.enter(set, known, scratch),
             // Everything changed meanwhile: ask as we go.
             None => {
@@ -424,10 +424,10 @@ impl FilteredState {
 fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut SearchScratch) {
     let ids = &known.listed()[at..upto];
     let SearchScratch { probe, walk, .. } = scratch;
-    let Some(block) = known.block() else {
+    let Some(block) = known.block(probe.rung()) else {
         let fresh = ids.iter().enumerate().filter_map(|(i, &id)| {
             if let Some(&ahead) = ids.get(i + NODES_AHEAD) {
-                set.index.prefetch(ahead);
+                set.index.prefetch(probe, ahead);
             }
             (!known.is_changed(id)).then_some(id)
         });

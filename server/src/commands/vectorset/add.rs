@@ -28,7 +28,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, NewValue, Object, Ttl};
 use crate::projection::Projection;
 use crate::shard::EventClass;
-use crate::vector::{VectorHandle, VectorValue, new_params, with_reader};
+use crate::vector::{VectorHandle, VectorValue, new_params, note_upkeep, with_reader};
 use crate::work::{Addition as AdditionPlan, Begun, Plans};
 
 const DEFAULT_M: u32 = 16;
@@ -140,8 +140,12 @@ fn add(
         return Ok(None);
     }
     let added = addition.apply(args, value, &plans)?;
+    let has_upkeep = value.writer().has_upkeep();
     if ctx.server.n_shards > 1 {
         ctx.server.vectors.publish(at.db, key.bytes, &value.handle, expire_at_ms);
+    }
+    if has_upkeep {
+        note_upkeep(ctx.shard, at.db, key.bytes);
     }
     Ok(Some(added))
 }

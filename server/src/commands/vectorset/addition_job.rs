@@ -13,7 +13,7 @@ use crate::command::{Ctx, Job};
 use crate::error::CommandError;
 use crate::keyspace::Key;
 use crate::message::HoldMode;
-use crate::vector::{VectorValue, with_reader};
+use crate::vector::{VectorValue, note_upkeep, with_reader};
 use crate::work::{Plans, SliceLeft};
 
 /// What a commit, and an insert into a set too small for plans, cost in distances.
@@ -85,6 +85,7 @@ impl Job for AdditionJob {
         };
         let outcome = way.go_on(addition, args, value, slice, min_planned_len);
         let handle = value.handle.clone();
+        let has_upkeep = value.writer().has_upkeep();
         if !outcome.inspect_err(|_| ctx.touched(&key))? {
             return Ok(false);
         }
@@ -95,6 +96,9 @@ impl Job for AdditionJob {
                 ctx.server.vectors.publish(at.db, key.bytes, &handle, expire_at_ms);
             }
             Place::Keyspace => {}
+        }
+        if has_upkeep {
+            note_upkeep(ctx.shard, at.db, key.bytes);
         }
         report(ctx, &key, addition.form, way.n_new);
         Ok(true)
