@@ -11,69 +11,26 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, scalar};
+use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, avx2_forms};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx2+fma",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
+    bits1: Pair { one: bits1, four: bits1 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
-    hadamard,
-    largest,
-    levels,
-    pack4: pack::<2>,
-    pack2: pack::<4>,
-    unpack4: unpack::<2>,
-    unpack2: unpack::<4>,
+    hadamard: avx2_forms::hadamard,
+    largest: avx2_forms::largest,
+    levels: avx2_forms::levels,
+    square: avx2_forms::square,
+    scaled: avx2_forms::scaled,
+    pack4: avx2_forms::pack4,
+    pack2: avx2_forms::pack2,
+    unpack4: avx2_forms::unpack4,
+    unpack2: avx2_forms::unpack2,
 };
-
-fn hadamard(x: &mut [f32]) {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &mut [f32]) {
-        scalar::butterflies(x);
-    }
-    // SAFETY: this table is chosen only where avx2 and fma were detected.
-    unsafe { with_avx2(x) }
-}
-
-fn largest(x: &[f32]) -> f32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &[f32]) -> f32 {
-        scalar::largest(x)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2(x) }
-}
-
-fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
-        scalar::levels(x, per_unit, levels)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2(x, per_unit, levels) }
-}
-
-fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-        scalar::pack::<PER_BYTE>(x, per_step, bytes)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2::<PER_BYTE>(x, per_step, bytes) }
-}
-
-fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
-        scalar::unpack::<PER_BYTE>(bytes, levels)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2::<PER_BYTE>(bytes, levels) }
-}
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
     // SAFETY: this table is chosen only where avx2 and fma were detected.
@@ -90,9 +47,9 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe { bits2_rows(query, rows) }
+    unsafe { bits1_rows(query, rows) }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -152,7 +109,7 @@ unsafe fn square_rows<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn horizontal_sum(x: __m256) -> f32 {
+pub(super) fn horizontal_sum(x: __m256) -> f32 {
     let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
     let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
@@ -160,7 +117,7 @@ fn horizontal_sum(x: __m256) -> f32 {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn horizontal_sum_i32(x: __m256i) -> i32 {
+pub(super) fn horizontal_sum_i32(x: __m256i) -> i32 {
     let x = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
     let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b_01_00_11_10>(x));
     _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<0b_10_11_00_01>(x)))
@@ -209,49 +166,38 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
     sums.map(|sum| horizontal_sum_i32(sum))
 }
 
-/// A block adds two pairs to each place: of codes up to 3, and of codes shifted up to 12.
-const BITS2_BLOCKS_PER_SUM: usize = 5;
-const _: () = assert!(BITS2_BLOCKS_PER_SUM * 2 * (2 * 12 * 127) <= i16::MAX as usize);
+/// Eight vectors of 32 levels make a block, each adding a pair of 127s to a place of 16 bits at most.
+const BITS1_BLOCKS_PER_SUM: usize = 16;
+const _: () = assert!(BITS1_BLOCKS_PER_SUM * 8 * (2 * 127) <= i16::MAX as usize);
 
 /// # Safety
 /// The processor has avx2.
 #[target_feature(enable = "avx2")]
-unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    let n_blocks = common_blocks(query, rows, 128);
-    let ones = _mm256_set1_epi16(1);
-    let (mask, mask4) = (_mm256_set1_epi8(3), _mm256_set1_epi8(12));
-    // The codes of the second and fourth part stay in place, four times too big, and are summed apart.
+unsafe fn bits1_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    let n_blocks = common_blocks(query, rows, 256);
+    let (ones, wide_ones) = (_mm256_set1_epi8(1), _mm256_set1_epi16(1));
     let mut sums = [_mm256_setzero_si256(); N];
-    let mut sums4 = [_mm256_setzero_si256(); N];
     let mut at = 0;
     while at < n_blocks {
-        let upto = (at + BITS2_BLOCKS_PER_SUM).min(n_blocks);
+        let upto = (at + BITS1_BLOCKS_PER_SUM).min(n_blocks);
         let mut pairs = [_mm256_setzero_si256(); N];
-        let mut pairs4 = [_mm256_setzero_si256(); N];
-        while at < upto {
-            // SAFETY: block `at` lies within the query and every row.
+        for part in at * 8..upto * 8 {
+            // SAFETY: levels 32 * part .. 32 * part + 32 lie in a block of the query, and their bits in every row.
             unsafe {
-                let q = query.as_ptr().add(at * 128).cast::<__m256i>();
-                let q: [__m256i; 4] = std::array::from_fn(|part| _mm256_loadu_si256(q.add(part)));
+                let levels = _mm256_loadu_si256(query.as_ptr().add(part * 32).cast());
                 for i in 0..N {
-                    let codes = _mm256_loadu_si256(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES).cast());
-                    let upper = _mm256_srli_epi16::<4>(codes);
-                    let first = _mm256_maddubs_epi16(_mm256_and_si256(codes, mask), q[0]);
-                    let second = _mm256_maddubs_epi16(_mm256_and_si256(codes, mask4), q[1]);
-                    let third = _mm256_maddubs_epi16(_mm256_and_si256(upper, mask), q[2]);
-                    let fourth = _mm256_maddubs_epi16(_mm256_and_si256(upper, mask4), q[3]);
-                    pairs[i] = _mm256_add_epi16(pairs[i], _mm256_add_epi16(first, third));
-                    pairs4[i] = _mm256_add_epi16(pairs4[i], _mm256_add_epi16(second, fourth));
+                    let bits = rows[i].as_ptr().add(part * 4).cast::<i32>().read_unaligned();
+                    let chosen = _mm256_and_si256(levels, avx2_forms::spread(bits));
+                    pairs[i] = _mm256_add_epi16(pairs[i], _mm256_maddubs_epi16(ones, chosen));
                 }
             }
-            at += 1;
         }
         for i in 0..N {
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], ones));
-            sums4[i] = _mm256_add_epi32(sums4[i], _mm256_madd_epi16(pairs4[i], ones));
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], wide_ones));
         }
+        at = upto;
     }
-    std::array::from_fn(|i| horizontal_sum_i32(_mm256_add_epi32(sums[i], _mm256_srai_epi32::<2>(sums4[i]))))
+    sums.map(|sum| horizontal_sum_i32(sum))
 }
 
 /// # Safety

@@ -11,7 +11,7 @@ use super::{CODE_BLOCK_BYTES, Kernels, Pair, avx512};
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx512vnni",
     bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
+    bits1: Pair { one: bits1, four: bits1 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     ..avx512::KERNELS
@@ -30,9 +30,9 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe { bits2_rows(query, rows) }
+    unsafe { bits1_rows(query, rows) }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -99,44 +99,22 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
 /// # Safety
 /// `is_available`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    let n_blocks = common_blocks(query, rows, 128);
-    let masks = [3, 12, 48, -64].map(|mask| _mm512_set1_epi8(mask));
-    // Codes stay in place, so the sums of the parts are 1, 4, 16 and 64 times too big.
-    let mut sums = [[_mm512_setzero_si512(); 4]; N];
-    let mut at = 0;
-    while at < n_blocks {
-        let has_both = at + 1 < n_blocks;
-        // SAFETY: block `at`, and the next if there is one, lie within the query and every row.
+unsafe fn bits1_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    let n_blocks = common_blocks(query, rows, 256);
+    let ones = _mm512_set1_epi8(1);
+    let mut sums = [_mm512_setzero_si512(); N];
+    // 64 levels at a time; the bits of a row are the mask of those that count.
+    for part in 0..n_blocks * 4 {
+        // SAFETY: levels 64 * part .. 64 * part + 64 lie in a block of the query, and their bits in every row.
         unsafe {
-            let q = query.as_ptr().add(at * 128);
-            let first = [_mm512_loadu_si512(q.cast()), _mm512_loadu_si512(q.add(64).cast())];
-            let second = if has_both {
-                [_mm512_loadu_si512(q.add(128).cast()), _mm512_loadu_si512(q.add(192).cast())]
-            } else {
-                first
-            };
-            let parts = [
-                _mm512_shuffle_i64x2::<0x44>(first[0], second[0]),
-                _mm512_shuffle_i64x2::<0xEE>(first[0], second[0]),
-                _mm512_shuffle_i64x2::<0x44>(first[1], second[1]),
-                _mm512_shuffle_i64x2::<0xEE>(first[1], second[1]),
-            ];
+            let levels = _mm512_loadu_si512(query.as_ptr().add(part * 64).cast());
             for i in 0..N {
-                let codes = two_blocks(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES), has_both);
-                for part in 0..4 {
-                    let codes = _mm512_and_si512(codes, masks[part]);
-                    sums[i][part] = _mm512_dpbusd_epi32(sums[i][part], codes, parts[part]);
-                }
+                let bits = rows[i].as_ptr().add(part * 8).cast::<u64>().read_unaligned();
+                sums[i] = _mm512_dpbusd_epi32(sums[i], ones, _mm512_maskz_mov_epi8(bits, levels));
             }
         }
-        at += 2;
     }
-    sums.map(|[a, b, c, d]| {
-        let ab = _mm512_add_epi32(a, _mm512_srai_epi32::<2>(b));
-        let cd = _mm512_add_epi32(_mm512_srai_epi32::<4>(c), _mm512_srai_epi32::<6>(d));
-        _mm512_reduce_add_epi32(_mm512_add_epi32(ab, cd))
-    })
+    sums.map(|sum| _mm512_reduce_add_epi32(sum))
 }
 
 /// # Safety

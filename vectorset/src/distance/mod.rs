@@ -5,7 +5,7 @@
 //!   float32   whole 64-byte blocks padded with zeros                              dot, squares
 //!   codes     whole 32-byte blocks, query of signed bytes (`Levels`) in the order of the components:
 //!     bits4   byte j of a block: component j low, 32 + j high;                  64 components a block
-//!     bits2   byte j of a block: components j, 32 + j, 64 + j, 96 + j upwards; 128 components a block
+//!     bits1   bit i of byte j: component 8 * j + i; 256 components a block. Codes of two bits are two such planes
 //!     bytes   one signed byte a component                                       32 components a block
 //!     signs   one bit a component, query packed the same way                   256 components a block
 //! ```
@@ -17,6 +17,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_forms;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
@@ -137,19 +139,21 @@ pub(crate) struct Kernels {
     pub(crate) squares: Floats,
     /// Sum of level times code, codes 0..=15.
     pub(crate) bits4: Codes,
-    /// Sum of level times code, codes 0..=3.
-    pub(crate) bits2: Codes,
+    /// Sum of the levels whose bit is set.
+    pub(crate) bits1: Codes,
     /// Sum of level times signed byte; neither is -128.
     pub(crate) bytes: Codes,
     /// How many bits differ; the query's levels are packed bits.
     pub(crate) signs: Codes,
-    hadamard: fn(&mut [f32]),
+    hadamard: fn(&mut [f32], &[f32]),
     largest: fn(&[f32]) -> f32,
     levels: fn(&[f32], f32, &mut [i8]) -> i32,
+    square: fn(&[f32]) -> f64,
+    scaled: fn(&[f32], f64, &mut [Block]),
     pack4: fn(&[f32], f32, &mut [u8]) -> f32,
-    pack2: fn(&[f32], f32, &mut [u8]) -> f32,
+    pack2: fn(&[f32], f32, &mut [u8], &mut [u8]) -> f32,
     unpack4: fn(&[u8], &mut [i8]) -> i32,
-    unpack2: fn(&[u8], &mut [i8]) -> i32,
+    unpack2: fn(&[u8], &[u8], &mut [i8]) -> i32,
 }
 
 impl Kernels {
@@ -169,15 +173,26 @@ impl Kernels {
         (self.pack4)(x, per_step, bytes)
     }
 
-    /// As `pack4`, for codes 0..=3 of `x * per_step + 1.5`.
-    pub(crate) fn pack2(&self, x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-        (self.pack2)(x, per_step, bytes)
+    /// As `pack4`, for codes 0..=3 of `x * per_step + 1.5`, their upper and lower bits in planes of their own.
+    pub(crate) fn pack2(&self, x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
+        (self.pack2)(x, per_step, high, low)
     }
 
-    /// The fast Walsh-Hadamard transform, not normalised, of a power of two of components.
-    pub(crate) fn hadamard(&self, x: &mut [f32]) {
-        assert!(x.len().is_power_of_two());
-        (self.hadamard)(x);
+    /// The squared length in float64.
+    pub(crate) fn square(&self, x: &[f32]) -> f64 {
+        (self.square)(x)
+    }
+
+    /// Writes each x times `factor` (a product of float64) to the row, which has a place for each.
+    pub(crate) fn scaled(&self, x: &[f32], factor: f64, row: &mut [Block]) {
+        assert!(x.len() <= row.len() * BLOCK_FLOATS);
+        (self.scaled)(x, factor, row)
+    }
+
+    /// The fast Walsh-Hadamard transform, not normalised, of a power of two of components times `signs`.
+    pub(crate) fn hadamard(&self, x: &mut [f32], signs: &[f32]) {
+        assert!(x.len().is_power_of_two() && x.len() == signs.len());
+        (self.hadamard)(x, signs);
     }
 
     /// Writes `2 * code - 15` for each code packed by `pack4`; returns the sum of what it wrote.
@@ -186,8 +201,8 @@ impl Kernels {
     }
 
     /// Writes `2 * code - 3` for each code packed by `pack2`; returns the sum of what it wrote.
-    pub(crate) fn unpack2(&self, bytes: &[u8], levels: &mut [i8]) -> i32 {
-        (self.unpack2)(bytes, levels)
+    pub(crate) fn unpack2(&self, high: &[u8], low: &[u8], levels: &mut [i8]) -> i32 {
+        (self.unpack2)(high, low, levels)
     }
 }
 
@@ -296,7 +311,7 @@ mod tests {
         type Choose = fn(&Kernels) -> &Codes;
         let kinds: [(&str, usize, Choose); 4] = [
             ("bits4", 2, |kernels| &kernels.bits4),
-            ("bits2", 4, |kernels| &kernels.bits2),
+            ("bits1", 8, |kernels| &kernels.bits1),
             ("bytes", 1, |kernels| &kernels.bytes),
             ("signs", 1, |kernels| &kernels.signs),
         ];
@@ -306,7 +321,7 @@ mod tests {
             for round in 0..3 {
                 let mut byte = |extreme: u8| if round == 0 { extreme } else { random.next() as u8 };
                 let mut levels = Levels::default();
-                levels.reset(n_bytes * 4);
+                levels.reset(n_bytes * 8);
                 levels.as_mut_slice().iter_mut().for_each(|level| *level = (byte(127) as i8).max(-127));
                 let rows: [Vec<u8>; 4] = std::array::from_fn(|i| {
                     let extreme = [0xFF, 0, 0x81, 0x7F][i];
@@ -341,11 +356,12 @@ mod tests {
             let mut random = Random(bits);
             let x: Vec<f32> = (0..n).map(|_| (random.next() & 0xFF) as f32 - 128.0).collect();
             for kernels in available() {
+                let signs: Vec<f32> = (0..n).map(|_| if random.next() & 1 == 0 { 0.5 } else { -0.5 }).collect();
                 let mut y = x.clone();
-                kernels.hadamard(&mut y);
+                kernels.hadamard(&mut y, &signs);
                 for i in (0..n).step_by((n / 64).max(1)) {
                     let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
-                    let exact: f32 = x.iter().enumerate().map(|(j, x)| x * sign(j)).sum();
+                    let exact: f32 = (0..n).map(|j| x[j] * signs[j] * sign(j)).sum();
                     assert_eq!(y[i], exact, "{} n {n} i {i}", kernels.name);
                 }
             }
@@ -367,30 +383,44 @@ mod tests {
                 assert_eq!(sum, scalar::KERNELS.levels(x, 127.0 / largest, &mut twin), "{at}");
                 assert_eq!(levels, twin, "{at}");
                 assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
-                for per_byte in [2, 4] {
-                    let bytes = dim.div_ceil(CODE_BLOCK_BYTES * per_byte) * CODE_BLOCK_BYTES;
-                    let (mut packed, mut twin) = (vec![0; bytes], vec![0xFF; bytes]);
-                    let mut levels = vec![0; bytes * per_byte];
-                    let (pack, unpack, top) = match per_byte {
-                        2 => (kernels.pack4, kernels.unpack4, 15.0),
-                        _ => (kernels.pack2, kernels.unpack2, 3.0),
-                    };
-                    let product = pack(x, per_step, &mut packed);
-                    let of_twin = match per_byte {
-                        2 => scalar::KERNELS.pack4(x, per_step, &mut twin),
-                        _ => scalar::KERNELS.pack2(x, per_step, &mut twin),
-                    };
-                    assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
-                    assert_eq!(packed, twin, "{at}");
-                    let sum = unpack(&packed, &mut levels);
-                    assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
-                    for (&level, x) in levels.iter().zip(x) {
-                        // Half a step at most, but beyond the outermost codes.
-                        let nearest = (x * per_step * 2.0).clamp(-top, top);
-                        assert!((f32::from(level) - nearest).abs() <= 1.001, "{at}: {level} for {nearest}");
-                    }
-                }
+                let square = kernels.square(x);
+                assert!((square - scalar::KERNELS.square(x)).abs() <= 1e-12 * square, "{at}");
+                let empty = vec![Block([0.0; BLOCK_FLOATS]); dim.div_ceil(BLOCK_FLOATS)];
+                let (mut scaled, mut twin) = (empty.clone(), empty);
+                kernels.scaled(x, 1.0 / 3.0, &mut scaled);
+                scalar::KERNELS.scaled(x, 1.0 / 3.0, &mut twin);
+                assert_eq!(scaled, twin, "{at}");
+
+                let n_bytes = dim.div_ceil(CODE_BLOCK_BYTES * 2) * CODE_BLOCK_BYTES;
+                let (mut packed, mut twin) = (vec![0; n_bytes], vec![0xFF; n_bytes]);
+                let mut levels = vec![0; n_bytes * 2];
+                let product = kernels.pack4(x, per_step, &mut packed);
+                let of_twin = scalar::KERNELS.pack4(x, per_step, &mut twin);
+                assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
+                assert_eq!(packed, twin, "{at}");
+                let sum = kernels.unpack4(&packed, &mut levels);
+                check_unpacked(&levels, sum, x, per_step, 15.0, &at);
+
+                let n_bytes = dim.div_ceil(CODE_BLOCK_BYTES * 8) * CODE_BLOCK_BYTES;
+                let (mut high, mut low) = (vec![0; n_bytes], vec![0; n_bytes]);
+                let mut twin = (vec![0xFF; n_bytes], vec![0xFF; n_bytes]);
+                let mut levels = vec![0; n_bytes * 8];
+                let product = kernels.pack2(x, per_step, &mut high, &mut low);
+                let of_twin = scalar::KERNELS.pack2(x, per_step, &mut twin.0, &mut twin.1);
+                assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
+                assert_eq!((&high, &low), (&twin.0, &twin.1), "{at}");
+                let sum = kernels.unpack2(&high, &low, &mut levels);
+                check_unpacked(&levels, sum, x, per_step, 3.0, &at);
             }
+        }
+    }
+
+    fn check_unpacked(levels: &[i8], sum: i32, x: &[f32], per_step: f32, top: f32, at: &str) {
+        assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
+        for (&level, x) in levels.iter().zip(x) {
+            // Half a step at most, but beyond the outermost codes.
+            let nearest = (x * per_step * 2.0).clamp(-top, top);
+            assert!((f32::from(level) - nearest).abs() <= 1.001, "{at}: {level} for {nearest}");
         }
     }
 }

@@ -10,16 +10,18 @@ pub(super) static KERNELS: Kernels = Kernels {
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
+    bits1: Pair { one: bits1, four: bits1 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
-    hadamard: butterflies,
+    hadamard: signed_butterflies,
     largest,
     levels,
-    pack4: pack::<2>,
-    pack2: pack::<4>,
-    unpack4: unpack::<2>,
-    unpack2: unpack::<4>,
+    square: sum_of_squares,
+    scaled,
+    pack4,
+    pack2,
+    unpack4,
+    unpack2,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -42,29 +44,25 @@ fn sum(a: &[Block], b: &[Block], term: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    packed::<N, 2>(query, rows)
-}
-
-fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    packed::<N, 4>(query, rows)
-}
-
-fn packed<const N: usize, const PER_BYTE: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    let bits = 8 / PER_BYTE;
-    let mask = (1_u32 << bits) - 1;
     rows.map(|row| {
         let mut sum = 0;
-        for (levels, codes) in
-            query.chunks_exact(CODE_BLOCK_BYTES * PER_BYTE).zip(row.chunks_exact(CODE_BLOCK_BYTES))
-        {
-            for part in 0..PER_BYTE {
-                let levels = &levels[part * CODE_BLOCK_BYTES..][..CODE_BLOCK_BYTES];
-                for (&level, &code) in levels.iter().zip(codes) {
-                    sum += i32::from(level) * (u32::from(code) >> (part * bits) & mask) as i32;
-                }
+        let blocks = query.chunks_exact(CODE_BLOCK_BYTES * 2).zip(row.chunks_exact(CODE_BLOCK_BYTES));
+        for (levels, codes) in blocks {
+            let (low, high) = levels.split_at(CODE_BLOCK_BYTES);
+            for ((&low, &high), &code) in low.iter().zip(high).zip(codes) {
+                sum += i32::from(low) * i32::from(code & 15) + i32::from(high) * i32::from(code >> 4);
             }
         }
         sum
+    })
+}
+
+fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    rows.map(|row| {
+        let of_byte = |(levels, &byte): (&[i8], &u8)| -> i32 {
+            levels.iter().enumerate().map(|(bit, &level)| i32::from(level) * i32::from(byte >> bit & 1)).sum()
+        };
+        query.chunks_exact(8).zip(row).map(of_byte).sum()
     })
 }
 
@@ -76,11 +74,46 @@ fn signs<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     rows.map(|row| query.iter().zip(row).map(|(&x, &y)| (x as u8 ^ y).count_ones() as i32).sum())
 }
 
-// The rest is compiled anew under the features of each caller.
+// Some of the rest is compiled anew under the features of each caller.
+
+/// The squared length, in lanes of its own for each place of a block: one sum would wait for itself at every step.
+#[inline(always)]
+pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; BLOCK_FLOATS];
+    let (whole, rest) = x.as_chunks::<BLOCK_FLOATS>();
+    for part in whole {
+        for (sum, &x) in sums.iter_mut().zip(part) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(x) * f64::from(x);
+    }
+    sums.iter().sum()
+}
 
 #[inline(always)]
-pub(super) fn butterflies(x: &mut [f32]) {
-    let mut half = 1;
+pub(super) fn scaled(x: &[f32], factor: f64, row: &mut [Block]) {
+    let (whole, rest) = x.as_chunks::<BLOCK_FLOATS>();
+    let times = |to: &mut Block, from: &[f32]| {
+        to.0.iter_mut().zip(from).for_each(|(to, &x)| *to = (f64::from(x) * factor) as f32);
+    };
+    for (to, from) in row.iter_mut().zip(whole) {
+        times(to, from);
+    }
+    if let Some(last) = row.get_mut(whole.len()) {
+        times(last, rest);
+    }
+}
+
+fn signed_butterflies(x: &mut [f32], signs: &[f32]) {
+    x.iter_mut().zip(signs).for_each(|(x, sign)| *x *= sign);
+    butterflies(x, 1);
+}
+
+/// The steps of the Hadamard transform from the one whose pairs are `half` apart.
+#[inline(always)]
+pub(super) fn butterflies(x: &mut [f32], mut half: usize) {
     // Two steps at a time, which halves the traffic.
     while half * 2 < x.len() {
         for part in x.chunks_exact_mut(half * 4) {
@@ -101,12 +134,10 @@ pub(super) fn butterflies(x: &mut [f32]) {
     }
 }
 
-#[inline(always)]
-pub(super) fn largest(x: &[f32]) -> f32 {
+fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |largest, x| if x.abs() > largest { x.abs() } else { largest })
 }
 
-#[inline(always)]
 pub(super) fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (level, x) in levels.iter_mut().zip(x) {
@@ -119,42 +150,63 @@ pub(super) fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
 }
 
 #[inline(always)]
-pub(super) fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-    let n_codes = 1 << (8 / PER_BYTE);
-    let top = (n_codes - 1) as f32;
+pub(super) fn pack4(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
     bytes.fill(0);
     let mut products = [0.0_f32; CODE_BLOCK_BYTES];
-    for (block, x) in bytes.chunks_exact_mut(CODE_BLOCK_BYTES).zip(x.chunks(CODE_BLOCK_BYTES * PER_BYTE)) {
+    for (block, x) in bytes.chunks_exact_mut(CODE_BLOCK_BYTES).zip(x.chunks(CODE_BLOCK_BYTES * 2)) {
         for (part, x) in x.chunks(CODE_BLOCK_BYTES).enumerate() {
             for ((byte, product), &x) in block.iter_mut().zip(&mut products).zip(x) {
                 // The nearest code; x = 0 lies between the two in the middle.
-                let place = (x * per_step + n_codes as f32 / 2.0).clamp(0.0, top);
-                let code = place as i32;
-                *product += x * (code as f32 - top / 2.0);
-                *byte |= (code as u8) << (part * 8 / PER_BYTE);
+                let code = (x * per_step + 8.0).clamp(0.0, 15.0) as i32;
+                *product += x * (code as f32 - 7.5);
+                *byte |= (code as u8) << (part * 4);
             }
         }
     }
     products.iter().sum()
 }
 
+pub(super) fn pack2(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
+    high.fill(0);
+    low.fill(0);
+    let mut product = 0.0;
+    for ((x, high), low) in x.chunks(8).zip(high).zip(low) {
+        for (bit, &x) in x.iter().enumerate() {
+            let code = (x * per_step + 2.0).clamp(0.0, 3.0) as u8;
+            product += x * (f32::from(code) - 1.5);
+            *high |= (code >> 1) << bit;
+            *low |= (code & 1) << bit;
+        }
+    }
+    product
+}
+
 #[inline(always)]
-pub(super) fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
-    let bits = 8 / PER_BYTE;
-    let top = (1_u8 << bits) - 1;
+pub(super) fn unpack4(bytes: &[u8], levels: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (levels, bytes) in
-        levels.chunks_exact_mut(CODE_BLOCK_BYTES * PER_BYTE).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
+        levels.chunks_exact_mut(CODE_BLOCK_BYTES * 2).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
     {
-        // At most 128 levels of at most 15.
+        // 64 levels of at most 15.
         let mut block_sum = 0_i16;
         for (part, levels) in levels.chunks_exact_mut(CODE_BLOCK_BYTES).enumerate() {
             for (level, &byte) in levels.iter_mut().zip(bytes) {
-                *level = 2 * (byte >> (part * bits) & top) as i8 - top as i8;
+                *level = 2 * (byte >> (part * 4) & 15) as i8 - 15;
                 block_sum += i16::from(*level);
             }
         }
         sum += i32::from(block_sum);
+    }
+    sum
+}
+
+pub(super) fn unpack2(high: &[u8], low: &[u8], levels: &mut [i8]) -> i32 {
+    let mut sum = 0;
+    for ((levels, &high), &low) in levels.chunks_exact_mut(8).zip(high).zip(low) {
+        for (bit, level) in levels.iter_mut().enumerate() {
+            *level = (4 * (high >> bit & 1) + 2 * (low >> bit & 1)) as i8 - 3;
+            sum += i32::from(*level);
+        }
     }
     sum
 }

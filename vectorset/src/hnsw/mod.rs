@@ -157,7 +157,7 @@ impl Index {
     /// Makes `probe` measure from a vector as the client gave it. Returns the factor that a stored vector is
     /// multiplied by to get it back.
     pub(crate) fn prepare(&self, vector: &[f32], probe: &mut Probe) -> Result<f64, Error> {
-        let l2 = normalize(vector, self.params.metric, &mut probe.floats)?;
+        let l2 = normalize(vector, self.params.metric, &mut probe.floats, self.kernels)?;
         self.prepare_code(probe);
         Ok(l2)
     }
@@ -184,7 +184,7 @@ impl Index {
             self.prepare_code(probe);
             return Some(());
         };
-        codes.prepare_blob(blob, range, &mut probe.code)
+        codes.prepare_blob(blob, range, &mut probe.code, self.kernels)
     }
 
     /// Makes `probe` measure from a stored float32 row, as exactly as `prepare` does with the same vector.
@@ -243,8 +243,47 @@ impl Index {
                 (None, None) => unreachable!("a set has rows or codes"),
             };
             four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
+        } else if let (&[first, .., last], Some(codes)) = (four, &self.codes) {
+            // The last stands in for those that are not there.
+            let padded = [first, four[1], *four.get(2).unwrap_or(&last), last];
+            let distances = codes.distance4(&probe.code, padded, self.kernels);
+            four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
         } else {
             four.iter().for_each(|&id| each(id, self.distance(probe, id)));
+        }
+    }
+
+    /// Whether `sieve` can drop anything.
+    #[inline(always)]
+    pub(crate) fn has_sketches(&self, probe: &Probe) -> bool {
+        self.codes.as_ref().is_some_and(|codes| codes.has_sketches(&probe.code))
+    }
+
+    /// Which of up to four nodes may be nearer than `bound`, by their sketches.
+    #[inline(always)]
+    pub(crate) fn may_be_nearer(&self, probe: &Probe, four: [NodeId; 4], bound: f32) -> [bool; 4] {
+        match &self.codes {
+            Some(codes) => {
+                let [a, b, c, d] = codes.least_distances4(&probe.code, four, self.kernels);
+                [a < bound, b < bound, c < bound, d < bound]
+            }
+            None => [true; 4],
+        }
+    }
+
+    /// Asks the cache for what `may_be_nearer` reads of a node.
+    #[inline(always)]
+    pub(crate) fn prefetch_sketch(&self, id: NodeId) {
+        if let Some(codes) = &self.codes {
+            codes.prefetch_sketch(id);
+        }
+    }
+
+    /// Asks the cache for what `distance` reads of a node beside the sketch.
+    #[inline(always)]
+    pub(crate) fn prefetch_rest(&self, id: NodeId) {
+        if let Some(codes) = &self.codes {
+            codes.prefetch_rest(id);
         }
     }
 
