@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   heads    [ scale f32 | squared length f32, unless the metric is the cosine ]           not for Signs
-//!   bodies   whole 32-byte blocks                   sketches   a bit a component, whole 32-byte blocks
+//!   records  [ sketch: a bit a component | body ]                          each whole 32-byte blocks
 //!
 //!   form    component x of the vector is about     built from            body           sketch
 //!   Bits2   (code - 1.5) * scale                   the rotated vector    lower bits     upper bits
@@ -19,13 +19,14 @@
 //! A sketch tells the inner product with a deviation of 0.755 / sqrt(dim) of the lengths, from half of the bytes
 //! or an eighth: enough to drop at sight most of what a walk meets (`least_distances4`).
 //!
-//! The queries of the rotated forms have 8 bits. The grid of a rotated form is uniform, its step the best one
+//! The queries of the rotated forms have 8 bits, before codes of two bits 6 and before sketches 4, in planes: their
+//! products are counts of bits. The grid of a rotated form is uniform, its step the best one
 //! for a normal distribution, which the rotation makes of any vector. Source of the scaling that makes the
 //! products unbiased: Gao and Long, "RaBitQ" (2024). It must never know the graph.
 
-use std::slice;
+use std::{iter, slice};
 
-use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels};
+use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels, Planes};
 use crate::graph::NodeId;
 use crate::params::Metric;
 use crate::rotation::Rotation;
@@ -92,8 +93,10 @@ impl Form {
 /// What a walk measures distances with: a vector in the form of the codes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CodeProbe {
+    /// The vector, rotated where the codes are; under Signs its bits. Bits2 has it in planes.
     levels: Levels,
-    /// A product of levels and codes, less `bias`, times both scales, is the inner product.
+    planes: Planes,
+    /// A product with codes, less `bias`, times both scales, is the inner product.
     scale: f32,
     bias: f32,
     squared_length: f32,
@@ -107,9 +110,10 @@ pub(crate) struct CodeProbe {
 /// What sketches are compared with.
 #[derive(Clone, Debug, Default)]
 struct SketchProbe {
-    /// The rotated vector, unless the probe's own levels are that.
+    /// The rotated vector.
+    planes: Planes,
     levels: Levels,
-    /// The sum of the levels whose bit is set, less `bias`, times `factor` and the length of a vector, is about
+    /// The sum of the components whose bit is set, less `bias`, times `factor` and the length of a vector, is about
     /// the inner product; it is hardly more by `margin` times that length.
     bias: f32,
     factor: f32,
@@ -120,6 +124,8 @@ struct SketchProbe {
 impl CodeProbe {
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.levels.capacity_bytes()
+            + self.planes.capacity_bytes()
+            + self.sketch.planes.capacity_bytes()
             + self.sketch.levels.capacity_bytes()
             + self.rotated.capacity() * size_of::<f32>()
     }
@@ -127,8 +133,7 @@ impl CodeProbe {
 
 pub(crate) struct Codes {
     heads: Option<Slab>,
-    bodies: Slab,
-    sketches: Option<Slab>,
+    records: Slab,
     form: Form,
     dim: usize,
     metric: Metric,
@@ -158,10 +163,6 @@ impl Strides {
             sketch: if form.has_sketch() { plane } else { 0 },
         }
     }
-
-    fn slab(geometry: Geometry, stride: usize) -> Option<Slab> {
-        (stride > 0).then(|| Slab::new(geometry, stride))
-    }
 }
 
 impl Codes {
@@ -180,9 +181,8 @@ impl Codes {
     fn without_rotation(form: Form, dim: usize, metric: Metric, geometry: Geometry) -> Codes {
         let Strides { head, body, sketch } = Strides::of(form, dim, metric);
         Codes {
-            heads: Strides::slab(geometry, head),
-            bodies: Slab::new(geometry, body),
-            sketches: Strides::slab(geometry, sketch),
+            heads: (head > 0).then(|| Slab::new(geometry, head)),
+            records: Slab::new(geometry, sketch + body),
             form,
             dim,
             metric,
@@ -201,7 +201,7 @@ impl Codes {
     }
 
     fn slabs(&self) -> impl Iterator<Item = &Slab> {
-        [Some(&self.bodies), self.heads.as_ref(), self.sketches.as_ref()].into_iter().flatten()
+        iter::once(&self.records).chain(&self.heads)
     }
 
     /// Makes room for the code of an id that no reader knows; writer only. Returns the bytes allocated.
@@ -224,17 +224,16 @@ impl Codes {
     fn body(&self, id: NodeId) -> &[u8] {
         // SAFETY: `write` filled the record before the id was published, and it is written again only after
         // the epochs of all readers that could know the id passed.
-        unsafe { slice::from_raw_parts(self.bodies.record(id.0), self.body_bytes) }
+        unsafe {
+            slice::from_raw_parts(self.records.record(id.0).add(self.sketch_bytes), self.body_bytes)
+        }
     }
 
     /// Empty if the form has none.
     #[inline(always)]
     fn sketch(&self, id: NodeId) -> &[u8] {
-        match &self.sketches {
-            // SAFETY: as in `body`.
-            Some(sketches) => unsafe { slice::from_raw_parts(sketches.record(id.0), self.sketch_bytes) },
-            None => &[],
-        }
+        // SAFETY: as in `body`.
+        unsafe { slice::from_raw_parts(self.records.record(id.0), self.sketch_bytes) }
     }
 
     #[inline(always)]
@@ -258,24 +257,27 @@ impl Codes {
     /// Asks the cache for all of a code.
     #[inline(always)]
     pub(crate) fn prefetch(&self, id: NodeId) {
-        self.prefetch_sketch(id);
-        self.prefetch_rest(id);
+        prefetch(&self.records, id, 0, self.sketch_bytes + self.body_bytes);
+        self.prefetch_head(id);
     }
 
     /// Asks the cache for the sketch of a node, if there are sketches.
     #[inline(always)]
     pub(crate) fn prefetch_sketch(&self, id: NodeId) {
-        if let Some(sketches) = &self.sketches {
-            prefetch(sketches, id, self.sketch_bytes);
-        }
+        prefetch(&self.records, id, 0, self.sketch_bytes);
     }
 
     /// Asks the cache for what is not the sketch.
     #[inline(always)]
     pub(crate) fn prefetch_rest(&self, id: NodeId) {
-        prefetch(&self.bodies, id, self.body_bytes);
+        prefetch(&self.records, id, self.sketch_bytes, self.body_bytes);
+        self.prefetch_head(id);
+    }
+
+    #[inline(always)]
+    fn prefetch_head(&self, id: NodeId) {
         if let Some(heads) = &self.heads {
-            prefetch(heads, id, 1);
+            prefetch(heads, id, 0, 1);
         }
     }
 
@@ -285,7 +287,7 @@ impl Codes {
         let Strides { head, body, sketch } = Strides::of(self.form, self.dim, self.metric);
         let geometry = Geometry::for_stride(head + body + sketch);
         let copy = Codes::without_rotation(self.form, self.dim, self.metric, geometry);
-        let strides = [body, head, sketch].into_iter().filter(|&stride| stride > 0);
+        let strides = [sketch + body, head];
         let mut bytes = 0;
         for ((from, to), stride) in self.slabs().zip(copy.slabs()).zip(strides) {
             for (place, id) in ids.iter().enumerate() {
@@ -317,16 +319,22 @@ impl Codes {
             }
             Form::Q8 => {
                 self.quantize(probe, kernels);
+                self.rotate(probe, kernels);
                 self.prepare_sketch(probe, kernels);
             }
-            Form::Bits2 | Form::Bits4 | Form::Bits8 => {
+            Form::Bits4 | Form::Bits8 => {
                 self.rotate(probe, kernels);
                 let sum = self.quantize(probe, kernels);
                 probe.bias = self.form.midpoint() * sum as f32;
-                if self.form.has_sketch() {
-                    let scale = probe.scale;
-                    self.finish_sketch(probe, sum, scale);
-                }
+            }
+            Form::Bits2 => {
+                self.rotate(probe, kernels);
+                let CodeProbe { levels, planes, rotated, scale, bias, .. } = probe;
+                planes.reset(CODE_PLANES, self.body_bytes);
+                let sum;
+                (*scale, sum) = quantize_to_planes(rotated, CODE_PLANES, levels, planes, kernels);
+                *bias = self.form.midpoint() * sum as f32;
+                self.prepare_sketch(probe, kernels);
             }
         }
     }
@@ -342,22 +350,18 @@ impl Codes {
         levels.reset(self.body_bytes / CODE_BLOCK_BYTES * self.levels_per_block());
         *bias = 0.0;
         let sum;
-        (*scale, sum) = quantize(rotated, levels, kernels);
+        (*scale, sum) = quantize(rotated, 127.0, levels, kernels);
         sum
     }
 
-    /// Prepares the sketch of a probe whose levels are not those of the rotated vector; rotates it.
+    /// Makes a probe, whose vector is rotated, measure by sketches.
     fn prepare_sketch(&self, probe: &mut CodeProbe, kernels: &Kernels) {
-        self.rotate(probe, kernels);
-        probe.sketch.levels.reset(self.sketch_bytes * 8);
-        let (scale, sum) = quantize(&probe.rotated, &mut probe.sketch.levels, kernels);
-        self.finish_sketch(probe, sum, scale);
-    }
-
-    fn finish_sketch(&self, probe: &mut CodeProbe, sum: i32, scale: f32) {
+        let CodeProbe { sketch, rotated, .. } = probe;
+        sketch.planes.reset(SKETCH_PLANES, self.sketch_bytes);
+        let SketchProbe { planes, levels, .. } = sketch;
+        let (scale, sum) = quantize_to_planes(rotated, SKETCH_PLANES, levels, planes, kernels);
         let squared_length = if self.metric == Metric::Cosine { 1.0 } else { probe.squared_length };
         let per_root = 1.0 / (self.dim as f32).sqrt();
-        let sketch = &mut probe.sketch;
         sketch.bias = sum as f32 / 2.0;
         sketch.factor = 2.0 * scale * SIGN_SCALE * per_root;
         sketch.margin = SKETCH_CAUTION * SIGN_NOISE * squared_length.sqrt() * per_root;
@@ -396,6 +400,7 @@ impl Codes {
         probe.squared_length = probe.rotated.iter().map(|x| x * x).sum();
         probe.sketch.is_ready = false;
         if self.form.has_sketch() {
+            self.rotate(probe, kernels);
             self.prepare_sketch(probe, kernels);
         }
         Some(())
@@ -411,26 +416,38 @@ impl Codes {
     /// The probe of a stored code.
     pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut CodeProbe, kernels: &Kernels) {
         let bytes = self.body(id);
-        let levels = &mut probe.levels;
-        levels.reset(self.body_bytes / CODE_BLOCK_BYTES * self.levels_per_block());
+        let CodeProbe { levels, planes, .. } = probe;
         probe.sketch.is_ready = false;
         probe.squared_length = self.squared_length(id);
         (probe.scale, probe.bias) = (self.scale(id), 0.0);
         match self.form {
             Form::Bits8 | Form::Q8 | Form::Signs => {
+                levels.reset(self.body_bytes / CODE_BLOCK_BYTES * self.levels_per_block());
                 levels.as_mut_slice().iter_mut().zip(bytes).for_each(|(level, &byte)| *level = byte as i8);
             }
             // Levels are twice the symmetric code, so that they are whole numbers.
-            Form::Bits2 | Form::Bits4 => {
-                let sum = match self.form {
-                    Form::Bits2 => kernels.unpack2(self.sketch(id), bytes, levels.as_mut_slice()),
-                    _ => kernels.unpack4(bytes, levels.as_mut_slice()),
-                };
+            Form::Bits4 => {
+                levels.reset(self.body_bytes / CODE_BLOCK_BYTES * self.levels_per_block());
+                let sum = kernels.unpack4(bytes, levels.as_mut_slice());
                 // Beyond the dimension all codes are zero, and so lowest.
                 let beyond = &mut levels.as_mut_slice()[self.dim..];
                 let surplus: i32 = beyond.iter().map(|&level| i32::from(level)).sum();
                 beyond.fill(0);
                 probe.bias = self.form.midpoint() * (sum - surplus) as f32;
+                probe.scale /= 2.0;
+            }
+            // 2 * code - 3 in three bits: the lowest is always set, the next is the code's lower, and the number is
+            // negative where the code's upper is not set.
+            Form::Bits2 => {
+                planes.reset(3, self.body_bytes);
+                let upper = self.sketch(id);
+                let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones() as i32).sum::<i32>();
+                let sum = 4 * ones(upper) + 2 * ones(bytes) - 3 * self.dim as i32;
+                fill_ones(planes.plane_mut(0), self.dim);
+                planes.plane_mut(1).copy_from_slice(bytes);
+                fill_ones(planes.plane_mut(2), self.dim);
+                planes.plane_mut(2).iter_mut().zip(upper).for_each(|(byte, upper)| *byte &= !upper);
+                probe.bias = self.form.midpoint() * sum as f32;
                 probe.scale /= 2.0;
             }
         }
@@ -446,12 +463,10 @@ impl Codes {
     /// Writer only: stores the code of the vector that was prepared in `probe`, of an id that no reader knows.
     pub(crate) fn write(&self, id: NodeId, probe: &CodeProbe, kernels: &Kernels) {
         // SAFETY: `ensure` made the chunks present; no reader knows the id, so nobody else has the records.
-        let bytes = unsafe { slice::from_raw_parts_mut(self.bodies.record(id.0), self.body_bytes) };
-        let sketch: &mut [u8] = match &self.sketches {
-            // SAFETY: as above.
-            Some(slab) => unsafe { slice::from_raw_parts_mut(slab.record(id.0), self.sketch_bytes) },
-            None => &mut [],
+        let record = unsafe {
+            slice::from_raw_parts_mut(self.records.record(id.0), self.sketch_bytes + self.body_bytes)
         };
+        let (sketch, bytes) = record.split_at_mut(self.sketch_bytes);
         let copy_levels = |bytes: &mut [u8]| {
             bytes.iter_mut().zip(probe.levels.as_slice()).for_each(|(byte, &level)| *byte = level as u8);
         };
@@ -496,11 +511,13 @@ impl Codes {
 
     #[inline(always)]
     pub(crate) fn distance(&self, probe: &CodeProbe, id: NodeId, kernels: &Kernels) -> f32 {
-        let levels = probe.levels.as_slice();
-        let mut product = self.kernel(kernels).one(levels, self.body(id));
-        if self.form == Form::Bits2 {
-            product += 2 * kernels.bits1.one(levels, self.sketch(id));
-        }
+        let product = match self.form {
+            Form::Bits2 => {
+                let planes = &kernels.planes;
+                planes.one(&probe.planes, self.body(id)) + 2 * planes.one(&probe.planes, self.sketch(id))
+            }
+            _ => self.kernel(kernels).one(probe.levels.as_slice(), self.body(id)),
+        };
         self.finish(probe, id, product)
     }
 
@@ -508,13 +525,16 @@ impl Codes {
     pub(crate) fn distance4(&self, probe: &CodeProbe, ids: [NodeId; 4], kernels: &Kernels) -> [f32; 4] {
         // Not `map`: it is not inlined here.
         let [a, b, c, d] = ids;
-        let levels = probe.levels.as_slice();
         let rows = [self.body(a), self.body(b), self.body(c), self.body(d)];
-        let mut products = self.kernel(kernels).four(levels, rows);
-        if self.form == Form::Bits2 {
-            let upper = kernels.bits1.four(levels, self.sketches4(ids));
-            products.iter_mut().zip(upper).for_each(|(product, upper)| *product += 2 * upper);
-        }
+        let products = match self.form {
+            Form::Bits2 => {
+                let lower = kernels.planes.four(&probe.planes, rows);
+                let mut products = kernels.planes.four(&probe.planes, self.sketches4(ids));
+                products.iter_mut().zip(lower).for_each(|(upper, lower)| *upper = 2 * *upper + lower);
+                products
+            }
+            _ => self.kernel(kernels).four(probe.levels.as_slice(), rows),
+        };
         [
             self.finish(probe, a, products[0]),
             self.finish(probe, b, products[1]),
@@ -543,8 +563,7 @@ impl Codes {
         ids: [NodeId; 4],
         kernels: &Kernels,
     ) -> [f32; 4] {
-        let levels = if self.form == Form::Q8 { &probe.sketch.levels } else { &probe.levels };
-        let products = kernels.bits1.four(levels.as_slice(), self.sketches4(ids));
+        let products = kernels.planes.four(&probe.sketch.planes, self.sketches4(ids));
         let [a, b, c, d] = ids;
         [
             self.least(probe, a, products[0]),
@@ -590,8 +609,8 @@ impl Codes {
     #[inline(always)]
     fn kernel<'a>(&self, kernels: &'a Kernels) -> &'a CodeKernels {
         match self.form {
-            Form::Bits2 => &kernels.bits1,
             Form::Bits4 => &kernels.bits4,
+            Form::Bits2 => unreachable!("two bits are measured by planes"),
             Form::Bits8 | Form::Q8 => &kernels.bytes,
             Form::Signs => &kernels.signs,
         }
@@ -642,11 +661,34 @@ impl Codes {
     }
 }
 
-/// The symmetric grid of 8 bits: writes the levels, returns their scale and sum.
-fn quantize(x: &[f32], levels: &mut Levels, kernels: &Kernels) -> (f32, i32) {
+/// The symmetric grid up to `top`: writes the levels, returns their scale and sum.
+fn quantize(x: &[f32], top: f32, levels: &mut Levels, kernels: &Kernels) -> (f32, i32) {
     let range = kernels.largest(x);
-    let per_unit = if range > 0.0 { 127.0 / range } else { 0.0 };
-    (range / 127.0, kernels.levels(x, per_unit, levels.as_mut_slice()))
+    let per_unit = if range > 0.0 { top / range } else { 0.0 };
+    (range / top, kernels.levels(x, per_unit, levels.as_mut_slice()))
+}
+
+/// The same by `n_planes` bits, and their planes.
+fn quantize_to_planes(
+    x: &[f32],
+    n_planes: usize,
+    levels: &mut Levels,
+    planes: &mut Planes,
+    kernels: &Kernels,
+) -> (f32, i32) {
+    levels.reset(x.len());
+    let top = (1_i32 << (n_planes - 1)) - 1;
+    let (scale, sum) = quantize(x, top as f32, levels, kernels);
+    kernels.split(levels.as_slice(), planes);
+    (scale, sum)
+}
+
+/// Sets the first `n` bits.
+fn fill_ones(bytes: &mut [u8], n: usize) {
+    bytes[..n / 8].fill(0xFF);
+    if !n.is_multiple_of(8) {
+        bytes[n / 8] = (1 << (n % 8)) - 1;
+    }
 }
 
 /// A bit for each component: whether it is above zero.
@@ -654,21 +696,25 @@ fn signs(x: &[f32]) -> impl Iterator<Item = u8> {
     x.chunks(8).map(|part| part.iter().rev().fold(0, |bits, &x| bits << 1 | u8::from(x > 0.0)))
 }
 
-/// Asks the cache for the first bytes of a record.
+/// Asks the cache for bytes of a record.
 #[inline(always)]
-fn prefetch(slab: &Slab, id: NodeId, n_bytes: usize) {
+fn prefetch(slab: &Slab, id: NodeId, from: usize, n_bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the id was published, so its chunk is present; a prefetch reads nothing.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let record = slab.record(id.0).cast_const().cast::<i8>();
+        let record = slab.record(id.0).cast_const().cast::<i8>().add(from);
         for line in (0..n_bytes.min(MAX_BYTES_AHEAD)).step_by(64) {
             _mm_prefetch::<_MM_HINT_T0>(record.add(line));
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slab, id, n_bytes);
+    let _ = (slab, id, from, n_bytes);
 }
+
+/// Bits of a query's component before codes of two bits, whose error it must hardly add to, and before sketches.
+const CODE_PLANES: usize = 6;
+const SKETCH_PLANES: usize = 4;
 
 const COMPONENTS_PER_PLANE_BLOCK: usize = CODE_BLOCK_BYTES * 8;
 

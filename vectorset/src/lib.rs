@@ -42,6 +42,7 @@ mod hnsw;
 mod insertion;
 mod links;
 mod members;
+mod name;
 mod names;
 mod params;
 mod pool;

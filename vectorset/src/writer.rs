@@ -342,7 +342,7 @@ impl Writer {
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
         let graph = &self.set.index.graph;
-        let is_name = |id| graph.node(id).name.load_unguarded().is_some_and(|text| **text == *name);
+        let is_name = |id| graph.node(id).name.text() == name;
         self.set.names.find_as_writer(name, is_name)
     }
 

@@ -11,14 +11,14 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, avx2_forms};
+use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, Planes, avx2_forms};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx2+fma",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    bits1: Pair { one: bits1, four: bits1 },
+    planes: Pair { one: planes, four: planes },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     hadamard: avx2_forms::hadamard,
@@ -29,7 +29,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     pack4: avx2_forms::pack4,
     pack2: avx2_forms::pack2,
     unpack4: avx2_forms::unpack4,
-    unpack2: avx2_forms::unpack2,
+    split: avx2_forms::split,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -47,9 +47,9 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe { bits1_rows(query, rows) }
+    unsafe { plane_rows(query, rows) }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -166,38 +166,58 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
     sums.map(|sum| horizontal_sum_i32(sum))
 }
 
-/// Eight vectors of 32 levels make a block, each adding a pair of 127s to a place of 16 bits at most.
-const BITS1_BLOCKS_PER_SUM: usize = 16;
-const _: () = assert!(BITS1_BLOCKS_PER_SUM * 8 * (2 * 127) <= i16::MAX as usize);
+/// A byte counts at most eight bits a block.
+const PLANE_BLOCKS_PER_SUM: usize = 31;
+const _: () = assert!(PLANE_BLOCKS_PER_SUM * 8 <= u8::MAX as usize);
 
 /// # Safety
 /// The processor has avx2.
 #[target_feature(enable = "avx2")]
-unsafe fn bits1_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    let n_blocks = common_blocks(query, rows, 256);
-    let (ones, wide_ones) = (_mm256_set1_epi8(1), _mm256_set1_epi16(1));
-    let mut sums = [_mm256_setzero_si256(); N];
-    let mut at = 0;
-    while at < n_blocks {
-        let upto = (at + BITS1_BLOCKS_PER_SUM).min(n_blocks);
-        let mut pairs = [_mm256_setzero_si256(); N];
-        for part in at * 8..upto * 8 {
-            // SAFETY: levels 32 * part .. 32 * part + 32 lie in a block of the query, and their bits in every row.
-            unsafe {
-                let levels = _mm256_loadu_si256(query.as_ptr().add(part * 32).cast());
-                for i in 0..N {
-                    let bits = rows[i].as_ptr().add(part * 4).cast::<i32>().read_unaligned();
-                    let chosen = _mm256_and_si256(levels, avx2_forms::spread(bits));
-                    pairs[i] = _mm256_add_epi16(pairs[i], _mm256_maddubs_epi16(ones, chosen));
+unsafe fn plane_rows<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
+    let n_planes = query.n_planes();
+    let mut sums = [0; N];
+    for k in 0..n_planes {
+        let plane = query.plane(k);
+        let n_blocks = rows.iter().fold(plane.len(), |n, row| n.min(row.len())) / CODE_BLOCK_BYTES;
+        let mut wide = [_mm256_setzero_si256(); N];
+        let mut at = 0;
+        while at < n_blocks {
+            let upto = (at + PLANE_BLOCKS_PER_SUM).min(n_blocks);
+            let mut counts = [_mm256_setzero_si256(); N];
+            for block in at..upto {
+                // SAFETY: the block lies within the plane and every row.
+                unsafe {
+                    let q = _mm256_loadu_si256(plane.as_ptr().add(block * CODE_BLOCK_BYTES).cast());
+                    for i in 0..N {
+                        let row = _mm256_loadu_si256(rows[i].as_ptr().add(block * CODE_BLOCK_BYTES).cast());
+                        counts[i] = _mm256_add_epi8(counts[i], count_ones(_mm256_and_si256(q, row)));
+                    }
                 }
             }
+            for i in 0..N {
+                wide[i] = _mm256_add_epi64(wide[i], _mm256_sad_epu8(counts[i], _mm256_setzero_si256()));
+            }
+            at = upto;
         }
+        let weight = if k + 1 == n_planes { -1 } else { 1 } << k;
         for i in 0..N {
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], wide_ones));
+            sums[i] += weight * horizontal_sum_i32(wide[i]);
         }
-        at = upto;
     }
-    sums.map(|sum| horizontal_sum_i32(sum))
+    sums
+}
+
+/// How many bits of each byte are set.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn count_ones(x: __m256i) -> __m256i {
+    let mask = _mm256_set1_epi8(15);
+    let counts = _mm256_setr_epi8(
+        0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
+    );
+    let low = _mm256_shuffle_epi8(counts, _mm256_and_si256(x, mask));
+    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(x), mask);
+    _mm256_add_epi8(low, _mm256_shuffle_epi8(counts, high))
 }
 
 /// # Safety
@@ -228,10 +248,6 @@ unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
 #[target_feature(enable = "avx2")]
 unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
-    let mask = _mm256_set1_epi8(15);
-    let counts = _mm256_setr_epi8(
-        0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
-    );
     let mut sums = [_mm256_setzero_si256(); N];
     for at in 0..n_blocks {
         // SAFETY: block `at` lies within the query and every row.
@@ -239,10 +255,7 @@ unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
             let q = _mm256_loadu_si256(query.as_ptr().add(at * CODE_BLOCK_BYTES).cast());
             for i in 0..N {
                 let row = _mm256_loadu_si256(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES).cast());
-                let differ = _mm256_xor_si256(q, row);
-                let low = _mm256_shuffle_epi8(counts, _mm256_and_si256(differ, mask));
-                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(differ), mask);
-                let count = _mm256_add_epi8(low, _mm256_shuffle_epi8(counts, high));
+                let count = count_ones(_mm256_xor_si256(q, row));
                 sums[i] = _mm256_add_epi64(sums[i], _mm256_sad_epu8(count, _mm256_setzero_si256()));
             }
         }

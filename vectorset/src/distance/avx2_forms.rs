@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::{horizontal_sum, horizontal_sum_i32};
-use super::{Block, scalar};
+use super::{Block, Planes, scalar};
 
 const LANES: usize = 8;
 
@@ -66,21 +66,9 @@ pub(super) fn pack2(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -
     unsafe { pack_planes(x, per_step, high, low) }
 }
 
-pub(super) fn unpack2(high: &[u8], low: &[u8], levels: &mut [i8]) -> i32 {
+pub(super) fn split(levels: &[i8], planes: &mut Planes) {
     // SAFETY: as above.
-    unsafe { unpack_planes(high, low, levels) }
-}
-
-/// A byte of ones for each of 32 bits that is set.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn spread(bits: i32) -> __m256i {
-    let byte_of = _mm256_setr_epi8(
-        0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,
-    );
-    let bit_of = _mm256_set1_epi64x(i64::from_le_bytes([1, 2, 4, 8, 16, 32, 64, 128]));
-    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of);
-    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of), bit_of)
+    unsafe { split_levels(levels, planes) }
 }
 
 /// # Safety
@@ -183,19 +171,17 @@ unsafe fn pack_planes(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8])
 /// # Safety
 /// The processor has avx2.
 #[target_feature(enable = "avx2")]
-unsafe fn unpack_planes(high: &[u8], low: &[u8], levels: &mut [i8]) -> i32 {
-    let [two, three, four] = [2, 3, 4].map(|x| _mm256_set1_epi8(x));
-    let (ones, wide_ones) = (_mm256_set1_epi8(1), _mm256_set1_epi16(1));
-    let mut sum = _mm256_setzero_si256();
-    let (high, low) = (high.as_chunks::<4>().0, low.as_chunks::<4>().0);
-    for ((levels, &high), &low) in levels.chunks_exact_mut(32).zip(high).zip(low) {
-        let high = _mm256_and_si256(spread(i32::from_le_bytes(high)), four);
-        let low = _mm256_and_si256(spread(i32::from_le_bytes(low)), two);
-        let level = _mm256_sub_epi8(_mm256_add_epi8(high, low), three);
-        let pairs = _mm256_maddubs_epi16(ones, level);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, wide_ones));
-        // SAFETY: `levels` has 32 bytes.
-        unsafe { _mm256_storeu_si256(levels.as_mut_ptr().cast(), level) };
+unsafe fn split_levels(levels: &[i8], planes: &mut Planes) {
+    let (whole, rest) = levels.as_chunks::<32>();
+    for k in 0..planes.n_planes() {
+        let bits = planes.plane_mut(k).as_chunks_mut::<4>().0;
+        // Bit k of a byte becomes its top bit: bits that come from the next byte stay below it.
+        let shift = _mm_cvtsi32_si128(7 - k as i32);
+        for (bits, levels) in bits.iter_mut().zip(whole) {
+            // SAFETY: `levels` has 32 bytes.
+            let levels = unsafe { _mm256_loadu_si256(levels.as_ptr().cast()) };
+            *bits = _mm256_movemask_epi8(_mm256_sll_epi16(levels, shift)).to_le_bytes();
+        }
     }
-    horizontal_sum_i32(sum)
+    scalar::split_from(whole.len() * 4, rest, planes);
 }

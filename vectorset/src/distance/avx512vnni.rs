@@ -6,12 +6,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{CODE_BLOCK_BYTES, Kernels, Pair, avx512};
+use super::{CODE_BLOCK_BYTES, Kernels, MAX_PLANES, Pair, Planes, avx512};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx512vnni",
     bits4: Pair { one: bits4, four: bits4 },
-    bits1: Pair { one: bits1, four: bits1 },
+    planes: Pair { one: planes, four: planes },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     ..avx512::KERNELS
@@ -30,9 +30,18 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe { bits1_rows(query, rows) }
+    unsafe {
+        match query.n_planes() {
+            1 => plane_rows::<N, 1>(query, rows),
+            2 => plane_rows::<N, 2>(query, rows),
+            3 => plane_rows::<N, 3>(query, rows),
+            4 => plane_rows::<N, 4>(query, rows),
+            5 => plane_rows::<N, 5>(query, rows),
+            _ => plane_rows::<N, MAX_PLANES>(query, rows),
+        }
+    }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -97,24 +106,42 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
 }
 
 /// # Safety
-/// `is_available`.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn bits1_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
-    let n_blocks = common_blocks(query, rows, 256);
-    let ones = _mm512_set1_epi8(1);
-    let mut sums = [_mm512_setzero_si512(); N];
-    // 64 levels at a time; the bits of a row are the mask of those that count.
-    for part in 0..n_blocks * 4 {
-        // SAFETY: levels 64 * part .. 64 * part + 64 lie in a block of the query, and their bits in every row.
+/// `is_available`; the query has P planes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
+unsafe fn plane_rows<const N: usize, const P: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
+    let plane_bytes = query.plane(0).len();
+    let n_bytes = rows.iter().fold(plane_bytes, |n, row| n.min(row.len()));
+    let planes = query.bytes.as_ptr();
+    let mut sums = [[_mm512_setzero_si512(); P]; N];
+    let mut at = 0;
+    while at < n_bytes {
+        let has_both = at + CODE_BLOCK_BYTES < n_bytes;
+        // SAFETY: the block at `at`, and the next if there is one, lie within every plane and row.
         unsafe {
-            let levels = _mm512_loadu_si512(query.as_ptr().add(part * 64).cast());
+            let mut bits = [_mm512_setzero_si512(); N];
             for i in 0..N {
-                let bits = rows[i].as_ptr().add(part * 8).cast::<u64>().read_unaligned();
-                sums[i] = _mm512_dpbusd_epi32(sums[i], ones, _mm512_maskz_mov_epi8(bits, levels));
+                bits[i] = two_blocks(rows[i].as_ptr().add(at), has_both);
+            }
+            for k in 0..P {
+                let q = two_blocks(planes.add(k * plane_bytes + at), has_both);
+                for i in 0..N {
+                    let common = _mm512_popcnt_epi64(_mm512_and_si512(q, bits[i]));
+                    sums[i][k] = _mm512_add_epi64(sums[i][k], common);
+                }
             }
         }
+        at += 2 * CODE_BLOCK_BYTES;
     }
-    sums.map(|sum| _mm512_reduce_add_epi32(sum))
+    let mut products = [0; N];
+    for i in 0..N {
+        // The top plane counts negative: -top, then twice that and the next plane, and so on.
+        let mut sum = _mm512_sub_epi64(_mm512_setzero_si512(), sums[i][P - 1]);
+        for k in (0..P - 1).rev() {
+            sum = _mm512_add_epi64(_mm512_add_epi64(sum, sum), sums[i][k]);
+        }
+        products[i] = _mm512_reduce_add_epi64(sum) as i32;
+    }
+    products
 }
 
 /// # Safety

@@ -3,14 +3,14 @@
 //! Float sums run in sixteen lanes, one per float of a block, so that the compiler may use whatever vectors
 //! the target has.
 
-use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Kernels, Pair};
+use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Kernels, Pair, Planes};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "scalar",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    bits1: Pair { one: bits1, four: bits1 },
+    planes: Pair { one: planes, four: planes },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     hadamard: signed_butterflies,
@@ -21,7 +21,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     pack4,
     pack2,
     unpack4,
-    unpack2,
+    split,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -57,13 +57,30 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     })
 }
 
-fn bits1<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
+    let n_planes = query.n_planes();
     rows.map(|row| {
-        let of_byte = |(levels, &byte): (&[i8], &u8)| -> i32 {
-            levels.iter().enumerate().map(|(bit, &level)| i32::from(level) * i32::from(byte >> bit & 1)).sum()
+        let of_plane = |k: usize| -> i32 {
+            let common = query.plane(k).iter().zip(row).map(|(x, y)| (x & y).count_ones() as i32);
+            let weight = if k + 1 == n_planes { -1 } else { 1 } << k;
+            weight * common.sum::<i32>()
         };
-        query.chunks_exact(8).zip(row).map(of_byte).sum()
+        (0..n_planes).map(of_plane).sum()
     })
+}
+
+pub(super) fn split(levels: &[i8], planes: &mut Planes) {
+    split_from(0, levels, planes)
+}
+
+/// Splits levels whose first goes to bit 0 of byte `begin`.
+pub(super) fn split_from(begin: usize, levels: &[i8], planes: &mut Planes) {
+    for k in 0..planes.n_planes() {
+        let bytes = &mut planes.plane_mut(k)[begin..];
+        for (byte, levels) in bytes.iter_mut().zip(levels.chunks(8)) {
+            *byte = levels.iter().rev().fold(0, |bits, level| bits << 1 | (level >> k & 1) as u8);
+        }
+    }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -196,17 +213,6 @@ pub(super) fn unpack4(bytes: &[u8], levels: &mut [i8]) -> i32 {
             }
         }
         sum += i32::from(block_sum);
-    }
-    sum
-}
-
-pub(super) fn unpack2(high: &[u8], low: &[u8], levels: &mut [i8]) -> i32 {
-    let mut sum = 0;
-    for ((levels, &high), &low) in levels.chunks_exact_mut(8).zip(high).zip(low) {
-        for (bit, level) in levels.iter_mut().enumerate() {
-            *level = (4 * (high >> bit & 1) + 2 * (low >> bit & 1)) as i8 - 3;
-            sum += i32::from(*level);
-        }
     }
     sum
 }
