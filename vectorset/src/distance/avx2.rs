@@ -11,14 +11,14 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, Planes, avx2_forms};
+use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, avx2_forms};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx2+fma",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    planes: Pair { one: planes, four: planes },
+    bits2: Pair { one: bits2, four: bits2 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     hadamard: avx2_forms::hadamard,
@@ -26,10 +26,10 @@ pub(super) static KERNELS: Kernels = Kernels {
     levels: avx2_forms::levels,
     square: avx2_forms::square,
     scaled: avx2_forms::scaled,
-    pack4: avx2_forms::pack4,
-    pack2: avx2_forms::pack2,
-    unpack4: avx2_forms::unpack4,
-    split: avx2_forms::split,
+    pack4: avx2_forms::pack::<2>,
+    pack2: avx2_forms::pack::<4>,
+    unpack4: avx2_forms::unpack::<2>,
+    unpack2: avx2_forms::unpack::<4>,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -47,9 +47,9 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
+fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe { plane_rows(query, rows) }
+    unsafe { bits2_rows(query, rows) }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -109,7 +109,7 @@ unsafe fn square_rows<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn horizontal_sum(x: __m256) -> f32 {
+fn horizontal_sum(x: __m256) -> f32 {
     let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
     let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
@@ -166,58 +166,49 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
     sums.map(|sum| horizontal_sum_i32(sum))
 }
 
-/// A byte counts at most eight bits a block.
-const PLANE_BLOCKS_PER_SUM: usize = 31;
-const _: () = assert!(PLANE_BLOCKS_PER_SUM * 8 <= u8::MAX as usize);
+/// A block adds two pairs to each place: of codes up to 3, and of codes shifted up to 12.
+const BITS2_BLOCKS_PER_SUM: usize = 5;
+const _: () = assert!(BITS2_BLOCKS_PER_SUM * 2 * (2 * 12 * 127) <= i16::MAX as usize);
 
 /// # Safety
 /// The processor has avx2.
 #[target_feature(enable = "avx2")]
-unsafe fn plane_rows<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
-    let n_planes = query.n_planes();
-    let mut sums = [0; N];
-    for k in 0..n_planes {
-        let plane = query.plane(k);
-        let n_blocks = rows.iter().fold(plane.len(), |n, row| n.min(row.len())) / CODE_BLOCK_BYTES;
-        let mut wide = [_mm256_setzero_si256(); N];
-        let mut at = 0;
-        while at < n_blocks {
-            let upto = (at + PLANE_BLOCKS_PER_SUM).min(n_blocks);
-            let mut counts = [_mm256_setzero_si256(); N];
-            for block in at..upto {
-                // SAFETY: the block lies within the plane and every row.
-                unsafe {
-                    let q = _mm256_loadu_si256(plane.as_ptr().add(block * CODE_BLOCK_BYTES).cast());
-                    for i in 0..N {
-                        let row = _mm256_loadu_si256(rows[i].as_ptr().add(block * CODE_BLOCK_BYTES).cast());
-                        counts[i] = _mm256_add_epi8(counts[i], count_ones(_mm256_and_si256(q, row)));
-                    }
+unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    let n_blocks = common_blocks(query, rows, 128);
+    let ones = _mm256_set1_epi16(1);
+    let (mask, mask4) = (_mm256_set1_epi8(3), _mm256_set1_epi8(12));
+    // The codes of the second and fourth part stay in place, four times too big, and are summed apart.
+    let mut sums = [_mm256_setzero_si256(); N];
+    let mut sums4 = [_mm256_setzero_si256(); N];
+    let mut at = 0;
+    while at < n_blocks {
+        let upto = (at + BITS2_BLOCKS_PER_SUM).min(n_blocks);
+        let mut pairs = [_mm256_setzero_si256(); N];
+        let mut pairs4 = [_mm256_setzero_si256(); N];
+        while at < upto {
+            // SAFETY: block `at` lies within the query and every row.
+            unsafe {
+                let q = query.as_ptr().add(at * 128).cast::<__m256i>();
+                let q: [__m256i; 4] = std::array::from_fn(|part| _mm256_loadu_si256(q.add(part)));
+                for i in 0..N {
+                    let codes = _mm256_loadu_si256(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES).cast());
+                    let upper = _mm256_srli_epi16::<4>(codes);
+                    let first = _mm256_maddubs_epi16(_mm256_and_si256(codes, mask), q[0]);
+                    let second = _mm256_maddubs_epi16(_mm256_and_si256(codes, mask4), q[1]);
+                    let third = _mm256_maddubs_epi16(_mm256_and_si256(upper, mask), q[2]);
+                    let fourth = _mm256_maddubs_epi16(_mm256_and_si256(upper, mask4), q[3]);
+                    pairs[i] = _mm256_add_epi16(pairs[i], _mm256_add_epi16(first, third));
+                    pairs4[i] = _mm256_add_epi16(pairs4[i], _mm256_add_epi16(second, fourth));
                 }
             }
-            for i in 0..N {
-                wide[i] = _mm256_add_epi64(wide[i], _mm256_sad_epu8(counts[i], _mm256_setzero_si256()));
-            }
-            at = upto;
+            at += 1;
         }
-        let weight = if k + 1 == n_planes { -1 } else { 1 } << k;
         for i in 0..N {
-            sums[i] += weight * horizontal_sum_i32(wide[i]);
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], ones));
+            sums4[i] = _mm256_add_epi32(sums4[i], _mm256_madd_epi16(pairs4[i], ones));
         }
     }
-    sums
-}
-
-/// How many bits of each byte are set.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn count_ones(x: __m256i) -> __m256i {
-    let mask = _mm256_set1_epi8(15);
-    let counts = _mm256_setr_epi8(
-        0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
-    );
-    let low = _mm256_shuffle_epi8(counts, _mm256_and_si256(x, mask));
-    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(x), mask);
-    _mm256_add_epi8(low, _mm256_shuffle_epi8(counts, high))
+    std::array::from_fn(|i| horizontal_sum_i32(_mm256_add_epi32(sums[i], _mm256_srai_epi32::<2>(sums4[i]))))
 }
 
 /// # Safety
@@ -248,6 +239,10 @@ unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
 #[target_feature(enable = "avx2")]
 unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
+    let mask = _mm256_set1_epi8(15);
+    let counts = _mm256_setr_epi8(
+        0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
+    );
     let mut sums = [_mm256_setzero_si256(); N];
     for at in 0..n_blocks {
         // SAFETY: block `at` lies within the query and every row.
@@ -255,7 +250,10 @@ unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
             let q = _mm256_loadu_si256(query.as_ptr().add(at * CODE_BLOCK_BYTES).cast());
             for i in 0..N {
                 let row = _mm256_loadu_si256(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES).cast());
-                let count = count_ones(_mm256_xor_si256(q, row));
+                let differ = _mm256_xor_si256(q, row);
+                let low = _mm256_shuffle_epi8(counts, _mm256_and_si256(differ, mask));
+                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(differ), mask);
+                let count = _mm256_add_epi8(low, _mm256_shuffle_epi8(counts, high));
                 sums[i] = _mm256_add_epi64(sums[i], _mm256_sad_epu8(count, _mm256_setzero_si256()));
             }
         }

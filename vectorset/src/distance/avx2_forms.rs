@@ -5,8 +5,8 @@
 
 use std::arch::x86_64::*;
 
-use super::avx2::{horizontal_sum, horizontal_sum_i32};
-use super::{Block, Planes, scalar};
+use super::avx2::horizontal_sum_i32;
+use super::{Block, scalar};
 
 const LANES: usize = 8;
 
@@ -43,32 +43,22 @@ pub(super) fn scaled(x: &[f32], factor: f64, row: &mut [Block]) {
     unsafe { with_avx2(x, factor, row) }
 }
 
-pub(super) fn pack4(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+pub(super) fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
     #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-        scalar::pack4(x, per_step, bytes)
+    fn with_avx2<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+        scalar::pack::<PER_BYTE>(x, per_step, bytes)
     }
     // SAFETY: as above.
-    unsafe { with_avx2(x, per_step, bytes) }
+    unsafe { with_avx2::<PER_BYTE>(x, per_step, bytes) }
 }
 
-pub(super) fn unpack4(bytes: &[u8], levels: &mut [i8]) -> i32 {
+pub(super) fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
     #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(bytes: &[u8], levels: &mut [i8]) -> i32 {
-        scalar::unpack4(bytes, levels)
+    fn with_avx2<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
+        scalar::unpack::<PER_BYTE>(bytes, levels)
     }
     // SAFETY: as above.
-    unsafe { with_avx2(bytes, levels) }
-}
-
-pub(super) fn pack2(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
-    // SAFETY: as above.
-    unsafe { pack_planes(x, per_step, high, low) }
-}
-
-pub(super) fn split(levels: &[i8], planes: &mut Planes) {
-    // SAFETY: as above.
-    unsafe { split_levels(levels, planes) }
+    unsafe { with_avx2::<PER_BYTE>(bytes, levels) }
 }
 
 /// # Safety
@@ -142,46 +132,4 @@ unsafe fn round_to_levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
         }
     }
     horizontal_sum_i32(sum) + scalar::levels(&x[n_whole..], per_unit, &mut levels[n_whole..])
-}
-
-/// # Safety
-/// The processor has avx2 and fma.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn pack_planes(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
-    let scale = _mm256_set1_ps(per_step);
-    let [one, two, three] = [1.0, 2.0, 3.0].map(|x| _mm256_set1_ps(x));
-    let mut product = _mm256_setzero_ps();
-    let n_whole = x.len() / LANES;
-    for at in 0..n_whole {
-        // SAFETY: eight floats from 8 * at lie within `x`.
-        let v = unsafe { _mm256_loadu_ps(x.as_ptr().add(at * LANES)) };
-        let place = _mm256_add_ps(_mm256_mul_ps(v, scale), two);
-        let at_least = |least| _mm256_cmp_ps::<_CMP_GE_OQ>(place, least);
-        let (upper, odd) = (at_least(two), _mm256_andnot_ps(at_least(two), at_least(one)));
-        let odd = _mm256_or_ps(odd, at_least(three));
-        high[at] = _mm256_movemask_ps(upper) as u8;
-        low[at] = _mm256_movemask_ps(odd) as u8;
-        let code = _mm256_add_ps(_mm256_and_ps(upper, two), _mm256_and_ps(odd, one));
-        product = _mm256_fmadd_ps(v, _mm256_sub_ps(code, _mm256_set1_ps(1.5)), product);
-    }
-    let (high, low) = (&mut high[n_whole..], &mut low[n_whole..]);
-    horizontal_sum(product) + scalar::pack2(&x[n_whole * LANES..], per_step, high, low)
-}
-
-/// # Safety
-/// The processor has avx2.
-#[target_feature(enable = "avx2")]
-unsafe fn split_levels(levels: &[i8], planes: &mut Planes) {
-    let (whole, rest) = levels.as_chunks::<32>();
-    for k in 0..planes.n_planes() {
-        let bits = planes.plane_mut(k).as_chunks_mut::<4>().0;
-        // Bit k of a byte becomes its top bit: bits that come from the next byte stay below it.
-        let shift = _mm_cvtsi32_si128(7 - k as i32);
-        for (bits, levels) in bits.iter_mut().zip(whole) {
-            // SAFETY: `levels` has 32 bytes.
-            let levels = unsafe { _mm256_loadu_si256(levels.as_ptr().cast()) };
-            *bits = _mm256_movemask_epi8(_mm256_sll_epi16(levels, shift)).to_le_bytes();
-        }
-    }
-    scalar::split_from(whole.len() * 4, rest, planes);
 }

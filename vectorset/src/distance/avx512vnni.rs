@@ -6,12 +6,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{CODE_BLOCK_BYTES, Kernels, MAX_PLANES, Pair, Planes, avx512};
+use super::{CODE_BLOCK_BYTES, Kernels, Pair, avx512};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx512vnni",
     bits4: Pair { one: bits4, four: bits4 },
-    planes: Pair { one: planes, four: planes },
+    bits2: Pair { one: bits2, four: bits2 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     ..avx512::KERNELS
@@ -30,18 +30,9 @@ fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     unsafe { bits4_rows(query, rows) }
 }
 
-fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
+fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     // SAFETY: as above.
-    unsafe {
-        match query.n_planes() {
-            1 => plane_rows::<N, 1>(query, rows),
-            2 => plane_rows::<N, 2>(query, rows),
-            3 => plane_rows::<N, 3>(query, rows),
-            4 => plane_rows::<N, 4>(query, rows),
-            5 => plane_rows::<N, 5>(query, rows),
-            _ => plane_rows::<N, MAX_PLANES>(query, rows),
-        }
-    }
+    unsafe { bits2_rows(query, rows) }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -106,42 +97,46 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
 }
 
 /// # Safety
-/// `is_available`; the query has P planes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
-unsafe fn plane_rows<const N: usize, const P: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
-    let plane_bytes = query.plane(0).len();
-    let n_bytes = rows.iter().fold(plane_bytes, |n, row| n.min(row.len()));
-    let planes = query.bytes.as_ptr();
-    let mut sums = [[_mm512_setzero_si512(); P]; N];
+/// `is_available`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    let n_blocks = common_blocks(query, rows, 128);
+    let masks = [3, 12, 48, -64].map(|mask| _mm512_set1_epi8(mask));
+    // Codes stay in place, so the sums of the parts are 1, 4, 16 and 64 times too big.
+    let mut sums = [[_mm512_setzero_si512(); 4]; N];
     let mut at = 0;
-    while at < n_bytes {
-        let has_both = at + CODE_BLOCK_BYTES < n_bytes;
-        // SAFETY: the block at `at`, and the next if there is one, lie within every plane and row.
+    while at < n_blocks {
+        let has_both = at + 1 < n_blocks;
+        // SAFETY: block `at`, and the next if there is one, lie within the query and every row.
         unsafe {
-            let mut bits = [_mm512_setzero_si512(); N];
+            let q = query.as_ptr().add(at * 128);
+            let first = [_mm512_loadu_si512(q.cast()), _mm512_loadu_si512(q.add(64).cast())];
+            let second = if has_both {
+                [_mm512_loadu_si512(q.add(128).cast()), _mm512_loadu_si512(q.add(192).cast())]
+            } else {
+                first
+            };
+            let parts = [
+                _mm512_shuffle_i64x2::<0x44>(first[0], second[0]),
+                _mm512_shuffle_i64x2::<0xEE>(first[0], second[0]),
+                _mm512_shuffle_i64x2::<0x44>(first[1], second[1]),
+                _mm512_shuffle_i64x2::<0xEE>(first[1], second[1]),
+            ];
             for i in 0..N {
-                bits[i] = two_blocks(rows[i].as_ptr().add(at), has_both);
-            }
-            for k in 0..P {
-                let q = two_blocks(planes.add(k * plane_bytes + at), has_both);
-                for i in 0..N {
-                    let common = _mm512_popcnt_epi64(_mm512_and_si512(q, bits[i]));
-                    sums[i][k] = _mm512_add_epi64(sums[i][k], common);
+                let codes = two_blocks(rows[i].as_ptr().add(at * CODE_BLOCK_BYTES), has_both);
+                for part in 0..4 {
+                    let codes = _mm512_and_si512(codes, masks[part]);
+                    sums[i][part] = _mm512_dpbusd_epi32(sums[i][part], codes, parts[part]);
                 }
             }
         }
-        at += 2 * CODE_BLOCK_BYTES;
+        at += 2;
     }
-    let mut products = [0; N];
-    for i in 0..N {
-        // The top plane counts negative: -top, then twice that and the next plane, and so on.
-        let mut sum = _mm512_sub_epi64(_mm512_setzero_si512(), sums[i][P - 1]);
-        for k in (0..P - 1).rev() {
-            sum = _mm512_add_epi64(_mm512_add_epi64(sum, sum), sums[i][k]);
-        }
-        products[i] = _mm512_reduce_add_epi64(sum) as i32;
-    }
-    products
+    sums.map(|[a, b, c, d]| {
+        let ab = _mm512_add_epi32(a, _mm512_srai_epi32::<2>(b));
+        let cd = _mm512_add_epi32(_mm512_srai_epi32::<4>(c), _mm512_srai_epi32::<6>(d));
+        _mm512_reduce_add_epi32(_mm512_add_epi32(ab, cd))
+    })
 }
 
 /// # Safety

@@ -5,9 +5,9 @@
 //!   float32   whole 64-byte blocks padded with zeros                              dot, squares
 //!   codes     whole 32-byte blocks, query of signed bytes (`Levels`) in the order of the components:
 //!     bits4   byte j of a block: component j low, 32 + j high;                  64 components a block
+//!     bits2   byte j of a block: components j, 32 + j, 64 + j, 96 + j upwards; 128 components a block
 //!     bytes   one signed byte a component                                       32 components a block
 //!     signs   one bit a component, query packed the same way                   256 components a block
-//!   planes    one bit a component likewise, query of few bits a component in planes (`Planes`)
 //! ```
 //!
 //! Rows come as whole blocks, so kernels have no tails. The table is chosen once per process. A new
@@ -89,42 +89,6 @@ impl Levels {
     }
 }
 
-/// A query of few signed bits a component: all lowest bits, then all next ones; the highest count negative.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Planes {
-    bytes: Vec<u8>,
-    plane_bytes: usize,
-}
-
-impl Planes {
-    /// Becomes `n_planes` planes of `plane_bytes` zeros.
-    pub(crate) fn reset(&mut self, n_planes: usize, plane_bytes: usize) {
-        assert!((1..=MAX_PLANES).contains(&n_planes) && plane_bytes.is_multiple_of(CODE_BLOCK_BYTES));
-        self.bytes.clear();
-        self.bytes.resize(n_planes * plane_bytes, 0);
-        self.plane_bytes = plane_bytes;
-    }
-
-    fn n_planes(&self) -> usize {
-        self.bytes.len() / self.plane_bytes.max(1)
-    }
-
-    pub(crate) fn plane(&self, k: usize) -> &[u8] {
-        &self.bytes[k * self.plane_bytes..][..self.plane_bytes]
-    }
-
-    pub(crate) fn plane_mut(&mut self, k: usize) -> &mut [u8] {
-        &mut self.bytes[k * self.plane_bytes..][..self.plane_bytes]
-    }
-
-    pub(crate) fn capacity_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-}
-
-/// More would need more registers than there are.
-pub(crate) const MAX_PLANES: usize = 6;
-
 type FloatKernel<const N: usize> = fn(&[Block], [&[Block]; N]) -> [f32; N];
 type CodeKernel<const N: usize> = fn(&[i8], [&[u8]; N]) -> [i32; N];
 
@@ -166,23 +130,6 @@ impl Codes {
     }
 }
 
-type PlaneKernel<const N: usize> = fn(&Planes, [&[u8]; N]) -> [i32; N];
-
-/// Over planes of bits. Rows are as long as a plane of the query.
-pub(crate) type PlaneKernels = Pair<PlaneKernel<1>, PlaneKernel<4>>;
-
-impl PlaneKernels {
-    #[inline(always)]
-    pub(crate) fn one(&self, query: &Planes, row: &[u8]) -> i32 {
-        (self.one)(query, [row])[0]
-    }
-
-    #[inline(always)]
-    pub(crate) fn four(&self, query: &Planes, rows: [&[u8]; 4]) -> [i32; 4] {
-        (self.four)(query, rows)
-    }
-}
-
 /// The kernels of one instruction set.
 pub(crate) struct Kernels {
     name: &'static str,
@@ -192,8 +139,8 @@ pub(crate) struct Kernels {
     pub(crate) squares: Floats,
     /// Sum of level times code, codes 0..=15.
     pub(crate) bits4: Codes,
-    /// Sum of the query's components whose bit is set.
-    pub(crate) planes: PlaneKernels,
+    /// Sum of level times code, codes 0..=3.
+    pub(crate) bits2: Codes,
     /// Sum of level times signed byte; neither is -128.
     pub(crate) bytes: Codes,
     /// How many bits differ; the query's levels are packed bits.
@@ -204,9 +151,9 @@ pub(crate) struct Kernels {
     square: fn(&[f32]) -> f64,
     scaled: fn(&[f32], f64, &mut [Block]),
     pack4: fn(&[f32], f32, &mut [u8]) -> f32,
-    pack2: fn(&[f32], f32, &mut [u8], &mut [u8]) -> f32,
+    pack2: fn(&[f32], f32, &mut [u8]) -> f32,
     unpack4: fn(&[u8], &mut [i8]) -> i32,
-    split: fn(&[i8], &mut Planes),
+    unpack2: fn(&[u8], &mut [i8]) -> i32,
 }
 
 impl Kernels {
@@ -226,9 +173,9 @@ impl Kernels {
         (self.pack4)(x, per_step, bytes)
     }
 
-    /// As `pack4`, for codes 0..=3 of `x * per_step + 1.5`, their upper and lower bits in planes of their own.
-    pub(crate) fn pack2(&self, x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
-        (self.pack2)(x, per_step, high, low)
+    /// As `pack4`, for codes 0..=3 of `x * per_step + 1.5`.
+    pub(crate) fn pack2(&self, x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+        (self.pack2)(x, per_step, bytes)
     }
 
     /// The squared length in float64.
@@ -253,10 +200,9 @@ impl Kernels {
         (self.unpack4)(bytes, levels)
     }
 
-    /// Writes the bits of levels, which fit as many bits as there are planes, to the planes.
-    pub(crate) fn split(&self, levels: &[i8], planes: &mut Planes) {
-        assert!(levels.len() <= planes.plane_bytes * 8);
-        (self.split)(levels, planes)
+    /// Writes `2 * code - 3` for each code packed by `pack2`; returns the sum of what it wrote.
+    pub(crate) fn unpack2(&self, bytes: &[u8], levels: &mut [i8]) -> i32 {
+        (self.unpack2)(bytes, levels)
     }
 }
 
@@ -363,8 +309,9 @@ mod tests {
     #[test]
     fn all_code_kernels_equal_their_scalar_twin() {
         type Choose = fn(&Kernels) -> &Codes;
-        let kinds: [(&str, usize, Choose); 3] = [
+        let kinds: [(&str, usize, Choose); 4] = [
             ("bits4", 2, |kernels| &kernels.bits4),
+            ("bits2", 4, |kernels| &kernels.bits2),
             ("bytes", 1, |kernels| &kernels.bytes),
             ("signs", 1, |kernels| &kernels.signs),
         ];
@@ -374,7 +321,7 @@ mod tests {
             for round in 0..3 {
                 let mut byte = |extreme: u8| if round == 0 { extreme } else { random.next() as u8 };
                 let mut levels = Levels::default();
-                levels.reset(n_bytes * 2);
+                levels.reset(n_bytes * 4);
                 levels.as_mut_slice().iter_mut().for_each(|level| *level = (byte(127) as i8).max(-127));
                 let rows: [Vec<u8>; 4] = std::array::from_fn(|i| {
                     let extreme = [0xFF, 0, 0x81, 0x7F][i];
@@ -409,7 +356,8 @@ mod tests {
             let mut random = Random(bits);
             let x: Vec<f32> = (0..n).map(|_| (random.next() & 0xFF) as f32 - 128.0).collect();
             for kernels in available() {
-                let signs: Vec<f32> = (0..n).map(|_| if random.next() & 1 == 0 { 0.5 } else { -0.5 }).collect();
+                let signs: Vec<f32> =
+                    (0..n).map(|_| if random.next() & 1 == 0 { 0.5 } else { -0.5 }).collect();
                 let mut y = x.clone();
                 kernels.hadamard(&mut y, &signs);
                 for i in (0..n).step_by((n / 64).max(1)) {
@@ -443,68 +391,28 @@ mod tests {
                 kernels.scaled(x, 1.0 / 3.0, &mut scaled);
                 scalar::KERNELS.scaled(x, 1.0 / 3.0, &mut twin);
                 assert_eq!(scaled, twin, "{at}");
-
-                let n_bytes = dim.div_ceil(CODE_BLOCK_BYTES * 2) * CODE_BLOCK_BYTES;
-                let (mut packed, mut twin) = (vec![0; n_bytes], vec![0xFF; n_bytes]);
-                let mut levels = vec![0; n_bytes * 2];
-                let product = kernels.pack4(x, per_step, &mut packed);
-                let of_twin = scalar::KERNELS.pack4(x, per_step, &mut twin);
-                assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
-                assert_eq!(packed, twin, "{at}");
-                let sum = kernels.unpack4(&packed, &mut levels);
-                check_unpacked(&levels, sum, x, per_step, 15.0, &at);
-
-                let n_bytes = dim.div_ceil(CODE_BLOCK_BYTES * 8) * CODE_BLOCK_BYTES;
-                let (mut high, mut low) = (vec![0; n_bytes], vec![0; n_bytes]);
-                let mut twin = (vec![0xFF; n_bytes], vec![0xFF; n_bytes]);
-                let product = kernels.pack2(x, per_step, &mut high, &mut low);
-                let of_twin = scalar::KERNELS.pack2(x, per_step, &mut twin.0, &mut twin.1);
-                assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
-                assert_eq!((&high, &low), (&twin.0, &twin.1), "{at}");
-                let code = |i: usize| 2 * (high[i / 8] >> (i % 8) & 1) + (low[i / 8] >> (i % 8) & 1);
-                let levels: Vec<i8> = (0..dim).map(|i| 2 * code(i) as i8 - 3).collect();
-                let sum = levels.iter().map(|&level| i32::from(level)).sum();
-                check_unpacked(&levels, sum, x, per_step, 3.0, &at);
-            }
-        }
-    }
-
-    fn check_unpacked(levels: &[i8], sum: i32, x: &[f32], per_step: f32, top: f32, at: &str) {
-        assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
-        for (&level, x) in levels.iter().zip(x) {
-            // Half a step at most, but beyond the outermost codes.
-            let nearest = (x * per_step * 2.0).clamp(-top, top);
-            assert!((f32::from(level) - nearest).abs() <= 1.001, "{at}: {level} for {nearest}");
-        }
-    }
-
-    /// Every count of planes and blocks; a product by planes is the sum of the levels whose bit is set.
-    #[test]
-    fn products_by_planes_equal_sums_of_levels() {
-        let mut random = Random(13);
-        for (n_planes, n_blocks) in (1..=MAX_PLANES).flat_map(|n| (1..=9).chain([40, 256]).map(move |b| (n, b))) {
-            let n_bytes = n_blocks * CODE_BLOCK_BYTES;
-            let top = 1_i64 << (n_planes - 1);
-            let len = n_bytes * 8 - random.next() as usize % 8;
-            let levels: Vec<i8> =
-                (0..len).map(|_| (random.next() as i64 % (2 * top) - top) as i8).collect();
-            let rows: [Vec<u8>; 4] = std::array::from_fn(|i| {
-                (0..n_bytes).map(|_| if i == 0 { 0xFF } else { random.next() as u8 }).collect()
-            });
-            for kernels in available() {
-                let at = format!("{} {n_planes} planes {n_blocks} blocks", kernels.name);
-                let (mut planes, mut twin) = (Planes::default(), Planes::default());
-                planes.reset(n_planes, n_bytes);
-                twin.reset(n_planes, n_bytes);
-                kernels.split(&levels, &mut planes);
-                scalar::KERNELS.split(&levels, &mut twin);
-                assert_eq!(planes.bytes, twin.bytes, "{at}");
-                let four = kernels.planes.four(&planes, std::array::from_fn(|i| rows[i].as_slice()));
-                for (row, told) in rows.iter().zip(four) {
-                    let bit = |i: usize| i32::from(row[i / 8] >> (i % 8) & 1);
-                    let sum: i32 = levels.iter().enumerate().map(|(i, &x)| i32::from(x) * bit(i)).sum();
-                    assert_eq!(told, sum, "{at}");
-                    assert_eq!(kernels.planes.one(&planes, row), sum, "{at}");
+                for per_byte in [2, 4] {
+                    let bytes = dim.div_ceil(CODE_BLOCK_BYTES * per_byte) * CODE_BLOCK_BYTES;
+                    let (mut packed, mut twin) = (vec![0; bytes], vec![0xFF; bytes]);
+                    let mut levels = vec![0; bytes * per_byte];
+                    let (pack, unpack, top) = match per_byte {
+                        2 => (kernels.pack4, kernels.unpack4, 15.0),
+                        _ => (kernels.pack2, kernels.unpack2, 3.0),
+                    };
+                    let product = pack(x, per_step, &mut packed);
+                    let of_twin = match per_byte {
+                        2 => scalar::KERNELS.pack4(x, per_step, &mut twin),
+                        _ => scalar::KERNELS.pack2(x, per_step, &mut twin),
+                    };
+                    assert!((product - of_twin).abs() <= 1e-5 * product.abs(), "{at}");
+                    assert_eq!(packed, twin, "{at}");
+                    let sum = unpack(&packed, &mut levels);
+                    assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
+                    for (&level, x) in levels.iter().zip(x) {
+                        // Half a step at most, but beyond the outermost codes.
+                        let nearest = (x * per_step * 2.0).clamp(-top, top);
+                        assert!((f32::from(level) - nearest).abs() <= 1.001, "{at}: {level} for {nearest}");
+                    }
                 }
             }
         }

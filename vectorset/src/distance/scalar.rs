@@ -3,14 +3,14 @@
 //! Float sums run in sixteen lanes, one per float of a block, so that the compiler may use whatever vectors
 //! the target has.
 
-use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Kernels, Pair, Planes};
+use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Kernels, Pair};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "scalar",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
     bits4: Pair { one: bits4, four: bits4 },
-    planes: Pair { one: planes, four: planes },
+    bits2: Pair { one: bits2, four: bits2 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
     hadamard: signed_butterflies,
@@ -18,10 +18,10 @@ pub(super) static KERNELS: Kernels = Kernels {
     levels,
     square: sum_of_squares,
     scaled,
-    pack4,
-    pack2,
-    unpack4,
-    split,
+    pack4: pack::<2>,
+    pack2: pack::<4>,
+    unpack4: unpack::<2>,
+    unpack2: unpack::<4>,
 };
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
@@ -44,43 +44,30 @@ fn sum(a: &[Block], b: &[Block], term: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 fn bits4<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    packed::<N, 2>(query, rows)
+}
+
+fn bits2<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    packed::<N, 4>(query, rows)
+}
+
+fn packed<const N: usize, const PER_BYTE: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
+    let bits = 8 / PER_BYTE;
+    let mask = (1_u32 << bits) - 1;
     rows.map(|row| {
         let mut sum = 0;
-        let blocks = query.chunks_exact(CODE_BLOCK_BYTES * 2).zip(row.chunks_exact(CODE_BLOCK_BYTES));
-        for (levels, codes) in blocks {
-            let (low, high) = levels.split_at(CODE_BLOCK_BYTES);
-            for ((&low, &high), &code) in low.iter().zip(high).zip(codes) {
-                sum += i32::from(low) * i32::from(code & 15) + i32::from(high) * i32::from(code >> 4);
+        for (levels, codes) in
+            query.chunks_exact(CODE_BLOCK_BYTES * PER_BYTE).zip(row.chunks_exact(CODE_BLOCK_BYTES))
+        {
+            for part in 0..PER_BYTE {
+                let levels = &levels[part * CODE_BLOCK_BYTES..][..CODE_BLOCK_BYTES];
+                for (&level, &code) in levels.iter().zip(codes) {
+                    sum += i32::from(level) * (u32::from(code) >> (part * bits) & mask) as i32;
+                }
             }
         }
         sum
     })
-}
-
-fn planes<const N: usize>(query: &Planes, rows: [&[u8]; N]) -> [i32; N] {
-    let n_planes = query.n_planes();
-    rows.map(|row| {
-        let of_plane = |k: usize| -> i32 {
-            let common = query.plane(k).iter().zip(row).map(|(x, y)| (x & y).count_ones() as i32);
-            let weight = if k + 1 == n_planes { -1 } else { 1 } << k;
-            weight * common.sum::<i32>()
-        };
-        (0..n_planes).map(of_plane).sum()
-    })
-}
-
-pub(super) fn split(levels: &[i8], planes: &mut Planes) {
-    split_from(0, levels, planes)
-}
-
-/// Splits levels whose first goes to bit 0 of byte `begin`.
-pub(super) fn split_from(begin: usize, levels: &[i8], planes: &mut Planes) {
-    for k in 0..planes.n_planes() {
-        let bytes = &mut planes.plane_mut(k)[begin..];
-        for (byte, levels) in bytes.iter_mut().zip(levels.chunks(8)) {
-            *byte = levels.iter().rev().fold(0, |bits, level| bits << 1 | (level >> k & 1) as u8);
-        }
-    }
 }
 
 fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
@@ -91,7 +78,7 @@ fn signs<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     rows.map(|row| query.iter().zip(row).map(|(&x, &y)| (x as u8 ^ y).count_ones() as i32).sum())
 }
 
-// Some of the rest is compiled anew under the features of each caller.
+// Most of the rest is compiled anew under the features of each caller.
 
 /// The squared length, in lanes of its own for each place of a block: one sum would wait for itself at every step.
 #[inline(always)]
@@ -167,48 +154,38 @@ pub(super) fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
 }
 
 #[inline(always)]
-pub(super) fn pack4(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+pub(super) fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
+    let n_codes = 1 << (8 / PER_BYTE);
+    let top = (n_codes - 1) as f32;
     bytes.fill(0);
     let mut products = [0.0_f32; CODE_BLOCK_BYTES];
-    for (block, x) in bytes.chunks_exact_mut(CODE_BLOCK_BYTES).zip(x.chunks(CODE_BLOCK_BYTES * 2)) {
+    for (block, x) in bytes.chunks_exact_mut(CODE_BLOCK_BYTES).zip(x.chunks(CODE_BLOCK_BYTES * PER_BYTE)) {
         for (part, x) in x.chunks(CODE_BLOCK_BYTES).enumerate() {
             for ((byte, product), &x) in block.iter_mut().zip(&mut products).zip(x) {
                 // The nearest code; x = 0 lies between the two in the middle.
-                let code = (x * per_step + 8.0).clamp(0.0, 15.0) as i32;
-                *product += x * (code as f32 - 7.5);
-                *byte |= (code as u8) << (part * 4);
+                let place = (x * per_step + n_codes as f32 / 2.0).clamp(0.0, top);
+                let code = place as i32;
+                *product += x * (code as f32 - top / 2.0);
+                *byte |= (code as u8) << (part * 8 / PER_BYTE);
             }
         }
     }
     products.iter().sum()
 }
 
-pub(super) fn pack2(x: &[f32], per_step: f32, high: &mut [u8], low: &mut [u8]) -> f32 {
-    high.fill(0);
-    low.fill(0);
-    let mut product = 0.0;
-    for ((x, high), low) in x.chunks(8).zip(high).zip(low) {
-        for (bit, &x) in x.iter().enumerate() {
-            let code = (x * per_step + 2.0).clamp(0.0, 3.0) as u8;
-            product += x * (f32::from(code) - 1.5);
-            *high |= (code >> 1) << bit;
-            *low |= (code & 1) << bit;
-        }
-    }
-    product
-}
-
 #[inline(always)]
-pub(super) fn unpack4(bytes: &[u8], levels: &mut [i8]) -> i32 {
+pub(super) fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
+    let bits = 8 / PER_BYTE;
+    let top = (1_u8 << bits) - 1;
     let mut sum = 0;
     for (levels, bytes) in
-        levels.chunks_exact_mut(CODE_BLOCK_BYTES * 2).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
+        levels.chunks_exact_mut(CODE_BLOCK_BYTES * PER_BYTE).zip(bytes.chunks_exact(CODE_BLOCK_BYTES))
     {
-        // 64 levels of at most 15.
+        // At most 128 levels of at most 15.
         let mut block_sum = 0_i16;
         for (part, levels) in levels.chunks_exact_mut(CODE_BLOCK_BYTES).enumerate() {
             for (level, &byte) in levels.iter_mut().zip(bytes) {
-                *level = 2 * (byte >> (part * 4) & 15) as i8 - 15;
+                *level = 2 * (byte >> (part * bits) & top) as i8 - top as i8;
                 block_sum += i16::from(*level);
             }
         }

@@ -184,7 +184,7 @@ impl Index {
             self.prepare_code(probe);
             return Some(());
         };
-        codes.prepare_blob(blob, range, &mut probe.code, self.kernels)
+        codes.prepare_blob(blob, range, &mut probe.code)
     }
 
     /// Makes `probe` measure from a stored float32 row, as exactly as `prepare` does with the same vector.
@@ -250,40 +250,6 @@ impl Index {
             four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
         } else {
             four.iter().for_each(|&id| each(id, self.distance(probe, id)));
-        }
-    }
-
-    /// Whether `sieve` can drop anything.
-    #[inline(always)]
-    pub(crate) fn has_sketches(&self, probe: &Probe) -> bool {
-        self.codes.as_ref().is_some_and(|codes| codes.has_sketches(&probe.code))
-    }
-
-    /// Which of up to four nodes may be nearer than `bound`, by their sketches.
-    #[inline(always)]
-    pub(crate) fn may_be_nearer(&self, probe: &Probe, four: [NodeId; 4], bound: f32) -> [bool; 4] {
-        match &self.codes {
-            Some(codes) => {
-                let [a, b, c, d] = codes.least_distances4(&probe.code, four, self.kernels);
-                [a < bound, b < bound, c < bound, d < bound]
-            }
-            None => [true; 4],
-        }
-    }
-
-    /// Asks the cache for what `may_be_nearer` reads of a node.
-    #[inline(always)]
-    pub(crate) fn prefetch_sketch(&self, id: NodeId) {
-        if let Some(codes) = &self.codes {
-            codes.prefetch_sketch(id);
-        }
-    }
-
-    /// Asks the cache for what `distance` reads of a node beside the sketch.
-    #[inline(always)]
-    pub(crate) fn prefetch_rest(&self, id: NodeId) {
-        if let Some(codes) = &self.codes {
-            codes.prefetch_rest(id);
         }
     }
 

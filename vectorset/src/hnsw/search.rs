@@ -18,8 +18,6 @@ pub(crate) const MAX_TIES: usize = 32;
 const LANES: usize = 4;
 /// Nodes asked for ahead of the one computed.
 const NODES_AHEAD: usize = 8;
-/// Sketches likewise.
-const SKETCHES_AHEAD: usize = 16;
 
 /// Whether a piece of work is done or wants another slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,12 +172,7 @@ impl Index {
             let Some(nearest) = pool.next() else { return Progress::Done };
             self.gather(nearest, level, visited, fresh, roles, filter);
             *budget = budget.saturating_sub(fresh.len().max(1));
-            let bound = pool.bound();
-            if bound < f32::INFINITY && self.has_sketches(probe) {
-                self.sieve::<F>(probe, bound, fresh, roles);
-            } else {
-                fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(id));
-            }
+            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(id));
             let mut rest = fresh.as_slice();
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
@@ -197,35 +190,6 @@ impl Index {
             }
         }
         Progress::Unfinished
-    }
-
-    /// Drops the nodes that are hardly nearer than `bound`, by their sketches, and asks the cache for the rest of
-    /// the others.
-    #[inline(always)]
-    fn sieve<F: Admit>(&self, probe: &Probe, bound: f32, fresh: &mut Vec<NodeId>, roles: &mut Vec<Role>) {
-        fresh.iter().take(SKETCHES_AHEAD).for_each(|&id| self.prefetch_sketch(id));
-        let len = fresh.len();
-        let mut n_kept = 0;
-        for at in (0..len).step_by(LANES) {
-            (at..len).skip(SKETCHES_AHEAD).take(LANES).for_each(|ahead| self.prefetch_sketch(fresh[ahead]));
-            // The last stands in for those that are not there.
-            let four: [NodeId; LANES] = std::array::from_fn(|lane| fresh[(at + lane).min(len - 1)]);
-            let are_kept = self.may_be_nearer(probe, four, bound);
-            for lane in 0..LANES.min(len - at) {
-                if are_kept[lane] {
-                    self.prefetch_rest(four[lane]);
-                    fresh[n_kept] = four[lane];
-                    if F::SELECTIVE {
-                        roles[n_kept] = roles[at + lane];
-                    }
-                    n_kept += 1;
-                }
-            }
-        }
-        fresh.truncate(n_kept);
-        if F::SELECTIVE {
-            roles.truncate(n_kept);
-        }
     }
 
     /// The unvisited neighbors of a node, marked as visited, and their roles if the filter is selective.
