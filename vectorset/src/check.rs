@@ -35,8 +35,8 @@ pub fn check(set: &VectorSet, guard: &Guard) -> Result<Report, String> {
         ensure(node.member_index.load(Ordering::Relaxed) as usize == place, || {
             format!("{id:?} is misplaced")
         })?;
-        let name = node.name.load(guard).ok_or_else(|| format!("{id:?} has no name"))?;
-        let named = set.names.find(name, |other| graph.node(other).name.load(guard) == Some(name), guard);
+        let name = node.name.text();
+        let named = set.names.find(name, |other| graph.node(other).name.text() == name, guard);
         ensure(named == Some(id), || format!("the name of {id:?} leads to {named:?}"))?;
         n_attributes += usize::from(node.attribute.load(guard).is_some());
         max_level = max_level.max(node.level());

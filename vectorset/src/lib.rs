@@ -43,6 +43,7 @@ mod insertion;
 mod ladder;
 mod links;
 mod members;
+mod name;
 mod names;
 mod params;
 mod pool;

@@ -185,7 +185,7 @@ impl Writer {
     ) -> Result<(), Error> {
         let set = self.set.clone();
         let node = set.index.graph.node(id);
-        let name = node.name.load_unguarded().expect("a member has a name").to_vec();
+        let name = node.name.text().to_vec();
         let mut probe = std::mem::take(&mut scratch.probe);
         let inserted = set.index.prepare_stored(id, &mut probe).and_then(|()| {
             set.index.measure_structure(&mut probe);
@@ -400,7 +400,7 @@ impl Writer {
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
         let graph = &self.set.index.graph;
-        let is_name = |id| graph.node(id).name.load_unguarded().is_some_and(|text| **text == *name);
+        let is_name = |id| graph.node(id).name.text() == name;
         self.set.names.find_as_writer(name, is_name)
     }
 

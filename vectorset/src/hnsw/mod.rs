@@ -148,7 +148,7 @@ impl Index {
     /// Makes `probe` measure from a vector as the client gave it. Returns the factor that a stored vector is
     /// multiplied by to get it back.
     pub(crate) fn prepare(&self, vector: &[f32], probe: &mut Probe) -> Result<f64, Error> {
-        let l2 = normalize(vector, self.params.metric, &mut probe.floats)?;
+        let l2 = normalize(vector, self.params.metric, &mut probe.floats, self.kernels)?;
         self.prepare_code(probe);
         Ok(l2)
     }
@@ -255,6 +255,11 @@ impl Index {
                 (None, Some(rows)) => self.row_distance4(rows, probe, [a, b, c, d]),
                 (None, None) => unreachable!("a set has rows or codes"),
             };
+            four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
+        } else if let (&[first, .., last], Some(codes)) = (four, self.codes.at(probe.rung)) {
+            // The last stands in for those that are not there.
+            let padded = [first, four[1], *four.get(2).unwrap_or(&last), last];
+            let distances = codes.distance4(&probe.code, padded, self.kernels);
             four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
         } else {
             four.iter().for_each(|&id| each(id, self.distance(probe, id)));
