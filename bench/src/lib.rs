@@ -9,6 +9,7 @@
 //!                                              |            +- cpu (/proc)           | skerry_resp::Scan
 //!                                              +- report, json <- stats <------------+ connection
 //!
+//! main -> trace: a seeded cache trace, its hits and the server's memory
 //! main -> vectors/mod (modes) -> flags -> data (rows, truth) -> load, search (threads) -> report -> table, JSON, plot
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod run;
 pub mod session;
 pub mod stats;
 pub mod template;
+pub mod trace;
 pub mod truth;
 pub mod truth_cache;
 pub mod vectors;

@@ -1,9 +1,10 @@
-//! The `skerry-bench` program: `skerry-bench [memtier's flags]` and `skerry-bench vectors MODE [flags]`.
+//! The `skerry-bench` program: `skerry-bench [memtier's flags]`, `skerry-bench trace [flags]` and
+//! `skerry-bench vectors MODE [flags]`.
 
 #![forbid(unsafe_code)]
 
 use skerry_bench::flags::{self, FlagError, Workload};
-use skerry_bench::{response_file, session, vectors};
+use skerry_bench::{response_file, session, trace, vectors};
 use std::process::ExitCode;
 
 /// Exit code for arguments that make no sense, as memtier's usage exit.
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         }
     };
     let ended = match args.split_first() {
+        Some((name, rest)) if name == "trace" => trace::main(rest),
         Some((name, rest)) if name == "vectors" => vectors::main(rest),
         _ => flags::parse(&args).map(|workload| load(&workload)),
     };

@@ -4,14 +4,18 @@
 //! ```text
 //!   read_*   counts a hit or a miss; for commands that answer with the value
 //!   *_mut    no count; for commands that change the value; `*_or_new` creates it
-//!   peek     no count at all
+//!   peek     no count at all, and no mark of use: for commands that look at a key and not at its value
 //! ```
+//!
+//! All but `peek` mark the key as used, unless the caller's connection is one that leaves no marks (CLIENT NO-TOUCH).
 
 use bytes::Bytes;
 
 use crate::command::Strings;
 use crate::error::CommandError;
-use crate::keyspace::{Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Ttl, View};
+use crate::keyspace::{
+    Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Touch, Ttl, View,
+};
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::aggregate::Source;
@@ -26,6 +30,7 @@ const PREFETCH_WAVE: usize = 32;
 pub struct At {
     pub db: DbIndex,
     pub now_ms: i64,
+    pub touch: Touch,
 }
 
 /// A string value as it is stored.
@@ -172,7 +177,10 @@ impl Shard {
     pub fn read(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.expire_on_access(at, key);
         let (keyspace, mut lookups) = self.keyspace_and_lookups(at.db);
-        let entry = keyspace.peek(key);
+        let entry = match at.touch {
+            Touch::Marks => keyspace.touch(key),
+            Touch::LeavesNoMark => keyspace.peek(key),
+        };
         match entry {
             Some(_) => lookups.hit(),
             None => lookups.miss(key.bytes),
@@ -192,11 +200,21 @@ impl Shard {
         entry
     }
 
+    /// The same for commands that look at the key and not at its value: it is not marked as used.
+    #[inline]
+    pub fn read_unmarked(&mut self, at: At, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.read(At { touch: Touch::LeavesNoMark, ..at }, key)
+    }
+
     /// The living entry of `key`, for change on the spot.
     #[inline]
     pub fn edit(&mut self, at: At, key: &Key<'_>) -> Option<EntryMut<'_>> {
         self.expire_on_access(at, key);
-        self.keyspace(at.db).get_mut(key)
+        let keyspace = self.keyspace(at.db);
+        match at.touch {
+            Touch::Marks => keyspace.touch_mut(key),
+            Touch::LeavesNoMark => keyspace.get_mut(key),
+        }
     }
 
     /// The living string of `key`; counts a hit or a miss.
@@ -250,7 +268,12 @@ impl Shard {
             let keyspace = self.keyspace(at.db);
             keys.iter().for_each(|key| keyspace.prefetch_bucket(key.hash));
             keys.iter().for_each(|key| keyspace.prefetch_entry(key.hash));
-            keys.iter().for_each(|key| self.expire_on_access(at, key));
+            for key in keys {
+                self.expire_on_access(at, key);
+                if at.touch == Touch::Marks {
+                    self.keyspace(at.db).touch(key);
+                }
+            }
         }
         let (keyspace, mut lookups) = self.keyspace_and_lookups(at.db);
         let keyspace: &'s _ = keyspace;

@@ -36,6 +36,10 @@ use mimalloc as _;
 unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
     fn mi_option_set(option: c_int, value: c_long);
+    #[cfg(not(feature = "system-allocator"))]
+    fn mi_collect(force: bool);
+    #[cfg(not(feature = "system-allocator"))]
+    fn mi_stats_print_out(out: unsafe extern "C" fn(*const std::ffi::c_char, *mut c_void), arg: *mut c_void);
 }
 
 /// The allocator of the server's binary: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
@@ -94,6 +98,38 @@ pub fn used_memory() -> usize {
     (sum + SHARED.used_bytes.load(Relaxed)).max(0) as usize
 }
 
+/// What the allocator says of itself, for people.
+#[cfg(not(feature = "system-allocator"))]
+pub fn report() -> String {
+    /// # Safety
+    /// `line` is a C string, `text` the String below.
+    unsafe extern "C" fn add(line: *const std::ffi::c_char, text: *mut c_void) {
+        // SAFETY: the caller's promise; the String is used by nobody else meanwhile.
+        let (line, text) = unsafe { (std::ffi::CStr::from_ptr(line), &mut *text.cast::<String>()) };
+        text.push_str(&line.to_string_lossy());
+    }
+    let mut text = String::new();
+    // SAFETY: the callback gets the String back, during the call alone.
+    unsafe { mi_stats_print_out(add, (&raw mut text).cast()) };
+    text
+}
+
+/// The C library does not tell.
+#[cfg(feature = "system-allocator")]
+pub fn report() -> String {
+    String::from("system allocator\n")
+}
+
+/// Bytes that the calling thread has allocated less those that it has freed, whoever allocated them: its part of
+/// [`used_memory`]. It may be below zero.
+#[inline]
+pub fn own_used_bytes() -> i64 {
+    match CELL.get().checked_sub(1) {
+        None => 0,
+        Some(index) => CELLS.get(index).unwrap_or(&SHARED).used_bytes.load(Relaxed),
+    }
+}
+
 /// What the calling thread has done so far (threads beyond the cells are counted together). For tests that hold a path
 /// free of allocations, or look for what is left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,10 +161,22 @@ pub fn thread_count() -> ThreadCount {
 pub struct Purging {
     peak_bytes: usize,
     at_once: bool,
+    is_fragmented: bool,
 }
 
 /// `mi_option_purge_delay` of mimalloc's header. A delay of 0 is at once, one below 0 never.
 const PURGE_DELAY: c_int = 15;
+/// `mi_option_page_full_retain`: below 0, full pages stay with their thread.
+const PAGE_FULL_RETAIN: c_int = 36;
+
+/// Full pages of small blocks stay with the thread whose blocks they hold. mimalloc 3 else offers them to all threads, and takes
+/// them back for new blocks only when an eighth is free: under eviction, that eighth of all memory lay idle. To be called before
+/// the threads start for which it is to hold.
+pub fn keep_full_pages() {
+    // SAFETY: a plain store of a known option.
+    unsafe { mi_option_set(PAGE_FULL_RETAIN, -1) };
+}
+
 /// The peak is forgotten by this part a tick: by half in a minute at ten ticks a second.
 const PEAK_DECAY: usize = 1024;
 
@@ -138,17 +186,31 @@ impl Purging {
     pub fn new() -> Purging {
         // SAFETY: a plain store of a known option.
         unsafe { mi_option_set(PURGE_DELAY, -1) };
-        Purging { peak_bytes: 0, at_once: false }
+        Purging { peak_bytes: 0, at_once: false, is_fragmented: false }
+    }
+
+    /// Resident memory is far above what is used and allowed: pages go back whatever the peak was.
+    pub fn set_fragmented(&mut self, is_fragmented: bool) {
+        self.is_fragmented = is_fragmented;
     }
 
     /// To be called some ten times a second, and between the slices in which much is freed.
     pub fn tick(&mut self, used_bytes: usize) {
         self.peak_bytes = used_bytes.max(self.peak_bytes - self.peak_bytes / PEAK_DECAY);
-        let at_once = used_bytes < self.peak_bytes / 8 * 7;
+        let at_once = self.is_fragmented || used_bytes < self.peak_bytes / 8 * 7;
         if at_once != self.at_once {
             self.at_once = at_once;
             // SAFETY: a plain store of a known option; threads that free meanwhile see the old value or the new one.
             unsafe { mi_option_set(PURGE_DELAY, if at_once { 0 } else { -1 }) };
+        }
+    }
+
+    /// Gives all free pages of the calling thread back now. May take tens of milliseconds.
+    pub fn purge_thread() {
+        #[cfg(not(feature = "system-allocator"))]
+        // SAFETY: a plain call; it touches only pages that hold no block.
+        unsafe {
+            mi_collect(true);
         }
     }
 
@@ -164,8 +226,16 @@ const MIB: usize = 1024 * KIB;
 
 /// Blocks of this size are watched one by one: `Purging` looks ten times a second, and gigabytes of them are freed in between.
 const LARGE_BYTES: usize = 64 * KIB;
-/// So much of freed large blocks keeps its pages, for buffers and values that come and go.
+/// So much of freed large blocks keeps its pages, for buffers and values that come and go; less under a `maxmemory`.
 const KEPT_LARGE_BYTES: usize = 64 * MIB;
+static MAX_KEPT_LARGE: AtomicUsize = AtomicUsize::new(KEPT_LARGE_BYTES);
+
+/// Memory is limited to so much (0: it is not): freed large blocks keep a small part of that.
+pub fn limit_kept_large(maxmemory: u64) {
+    const KEPT_SHARE: usize = 32;
+    let limit = if maxmemory == 0 { usize::MAX } else { usize::try_from(maxmemory).unwrap_or(usize::MAX) };
+    MAX_KEPT_LARGE.store((limit / KEPT_SHARE).min(KEPT_LARGE_BYTES), Relaxed);
+}
 /// Freed large blocks that have kept their pages and, as far as is known, are not in use again.
 static KEPT_LARGE: AtomicUsize = AtomicUsize::new(0);
 
@@ -181,7 +251,7 @@ fn note_large(size: usize) {
 #[cold]
 unsafe fn give_back_large(block: *mut u8, size: usize) {
     const PAGE: usize = 4096;
-    if KEPT_LARGE.fetch_add(size, Relaxed) + size <= KEPT_LARGE_BYTES {
+    if KEPT_LARGE.fetch_add(size, Relaxed) + size <= MAX_KEPT_LARGE.load(Relaxed) {
         return;
     }
     note_large(size);
@@ -453,6 +523,8 @@ mod tests {
     #[test]
     fn purging_follows_the_peak() {
         assert_eq!(Purging::delay_ms(), 1000);
+        // SAFETY: a plain load of a known option.
+        assert_eq!(unsafe { mi_option_get(PAGE_FULL_RETAIN) }, 2);
         let mut purging = Purging::new();
         let mut delay_at = |used_bytes| {
             purging.tick(used_bytes);

@@ -16,7 +16,8 @@ use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
 use crate::args::MIN_SHARED_BYTES;
-use crate::command::{Command, CommandId, Handler};
+use crate::command::{Caller, Command, CommandId, Handler};
+use crate::keyspace::Touch;
 use crate::output::{Placed, PlacedStrings};
 use crate::pubsub::Subscribed;
 use crate::shard::{DbIndex, ShardId};
@@ -132,7 +133,8 @@ pub struct Client {
     pub is_reply_settled: bool,
     pub closing: Closing,
     pub is_no_evict: bool,
-    pub is_no_touch: bool,
+    /// CLIENT NO-TOUCH
+    pub touch: Touch,
     pub is_unix: bool,
     pub name: Vec<u8>,
     pub lib_name: Vec<u8>,
@@ -215,7 +217,7 @@ impl Client {
             is_reply_settled: false,
             closing: Closing::No,
             is_no_evict: false,
-            is_no_touch: false,
+            touch: Touch::Marks,
             is_unix: false,
             name: Vec::new(),
             lib_name: Vec::new(),
@@ -260,6 +262,12 @@ impl Client {
             is_dirty: false,
             soft_limit_since_ms: 0,
         }
+    }
+
+    /// Who asks, as handlers see it.
+    #[inline]
+    pub fn caller(&self) -> Caller {
+        Caller { client: self.id, db: self.db, touch: self.touch }
     }
 
     /// How many requests it may have unanswered elsewhere: their replies together stay bounded.

@@ -26,7 +26,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{Key, Keyspace};
+use crate::keyspace::{Key, Keyspace, Touch};
 use crate::message::HoldMode;
 use crate::output::Placed;
 use crate::pubsub::Delivery;
@@ -330,6 +330,7 @@ pub struct CommandId(pub u16);
 pub struct Caller {
     pub client: ClientId,
     pub db: DbIndex,
+    pub touch: Touch,
 }
 
 /// Keys whose memory is fetched together.
@@ -371,7 +372,7 @@ impl<'a> Ctx<'a> {
     /// Where and when to look.
     #[inline]
     pub fn at(&self) -> At {
-        At { db: self.caller.db, now_ms: self.now_ms }
+        At { db: self.caller.db, now_ms: self.now_ms, touch: self.caller.touch }
     }
 
     /// **The one call by which a write reports itself** (see `Shard::changed`).

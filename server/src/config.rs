@@ -171,13 +171,6 @@ pub fn changed(old: &Config, new: &Config) -> impl Iterator<Item = &'static Dire
 }
 
 impl Config {
-    /// What to warn of while eviction is not built: a cache that grows past its `maxmemory`.
-    pub fn memory_note(&self) -> Option<&'static str> {
-        let note = "maxmemory has no effect yet: Skerry neither evicts keys nor refuses writes. Bound the memory by expiry \
-                    times or by a limit of the service manager.";
-        (self.maxmemory != 0).then_some(note)
-    }
-
     /// Values that are hints are brought into their range instead of being refused.
     fn clamp(&mut self) {
         self.hz = self.hz.clamp(HZ_MIN, HZ_MAX);

@@ -99,6 +99,11 @@ impl Mesh {
     }
 
     /// Wakes worker `at` (control plane).
+    /// Wakes a worker if it sleeps.
+    pub fn knock(&self, at: usize) {
+        self.doors[at].knock();
+    }
+
     pub fn ring(&self, at: usize) {
         self.doors[at].ring();
     }

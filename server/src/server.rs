@@ -31,6 +31,11 @@ pub struct WorkerStats {
     pub lends: AtomicU64,
     pub lend_retries: AtomicU64,
     pub messages_sent: AtomicU64,
+    /// Bytes that eviction has freed, and those among which it may choose (0: there is nothing left to evict).
+    pub evicted_bytes: AtomicU64,
+    pub evictable_bytes: AtomicU64,
+    /// The configuration under which that was told.
+    pub evictable_generation: AtomicU64,
     /// Reads and writes of client sockets.
     pub reads: AtomicU64,
     pub writes: AtomicU64,
@@ -117,6 +122,8 @@ pub struct Server {
     pub is_expiring_actively: AtomicBool,
     /// The greatest used memory seen.
     pub peak_memory: AtomicU64,
+    /// Bytes by which used memory has to stay below `maxmemory`, so that resident memory does not go far beyond it.
+    pub withheld_memory: AtomicU64,
     /// Published vector sets.
     pub vectors: crate::vector::Directory,
     /// Who listens to which channels.
@@ -153,6 +160,7 @@ impl Server {
             listening: Mutex::default(),
             is_expiring_actively: AtomicBool::new(true),
             peak_memory: AtomicU64::new(0),
+            withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
         }

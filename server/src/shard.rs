@@ -10,7 +10,8 @@ use hashbrown::HashMap;
 use crate::client::ClientId;
 use crate::config::KeyspaceEvents;
 use crate::events::{Event, EventSinks};
-use crate::keyspace::{FieldsLeft, HashSeed, Key, Keyspace};
+use crate::evict::Candidates;
+use crate::keyspace::{AccessClock, FieldsLeft, HashSeed, Key, Keyspace, Tracking};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -155,8 +156,14 @@ pub struct Shard {
     is_observed: bool,
     /// Names of vector sets whose codes want to be looked after (`vector::upkeep_slice`).
     pub upkeep: VecDeque<(DbIndex, Box<[u8]>)>,
+    /// A change moves the key's access clock (LRM).
+    is_modification_tracked: bool,
     pub stats: Stats,
     random: u64,
+    /// The best keys to evict that were met so far.
+    pub(crate) candidates: Candidates,
+    /// The second that the keyspaces' access clocks show.
+    clock_s: i64,
 }
 
 impl Shard {
@@ -176,8 +183,11 @@ impl Shard {
             events: EventSinks::default(),
             is_observed: false,
             upkeep: VecDeque::new(),
+            is_modification_tracked: false,
             stats: Stats::default(),
             random: seed | 1,
+            candidates: Candidates::default(),
+            clock_s: i64::MIN,
         }
     }
 
@@ -214,6 +224,32 @@ impl Shard {
         self.keyspaces.len()
     }
 
+    /// Tells the access clocks the time, once a second.
+    #[inline]
+    pub fn tell_time(&mut self, now_ms: i64) {
+        if now_ms.div_euclid(1000) != self.clock_s {
+            self.tell_second(now_ms);
+        }
+    }
+
+    #[cold]
+    fn tell_second(&mut self, now_ms: i64) {
+        self.clock_s = now_ms.div_euclid(1000);
+        for at in 0..self.keyspaces.len() {
+            let random = self.random();
+            self.keyspaces[at].access_mut().set_time(now_ms, random);
+        }
+    }
+
+    /// Other rules for the access clocks from here on.
+    pub fn set_access_rules(&mut self, now_ms: i64, set_rules: impl Fn(&mut AccessClock)) {
+        self.keyspaces.iter_mut().for_each(|keyspace| set_rules(keyspace.access_mut()));
+        self.is_modification_tracked =
+            self.keyspaces.iter().any(|keyspace| keyspace.access().tracking() == Tracking::Modified);
+        self.is_observed = self.has_observers();
+        self.tell_second(now_ms);
+    }
+
     /// A pseudo-random number (splitmix64); the seed comes from the worker.
     pub fn random(&mut self) -> u64 {
         splitmix64(&mut self.random)
@@ -246,6 +282,9 @@ impl Shard {
 
     #[cold]
     fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        if self.is_modification_tracked {
+            self.keyspaces[db.0 as usize].mark_new(&Key::new(key, self.hash_seed));
+        }
         if self.events.is_open() {
             self.record(db, key, class, event);
         }
@@ -422,7 +461,11 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.events.is_open()
+        !self.watches.is_empty()
+            || self.guest_changes.is_some()
+            || self.is_stamping
+            || self.events.is_open()
+            || self.is_modification_tracked
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.

@@ -73,9 +73,6 @@ fn serve(startup: Startup) -> Result<(), String> {
     for note in notes {
         log::warning(&note);
     }
-    if let Some(note) = config.memory_note() {
-        log::warning(note);
-    }
     let supervisor = Supervisor::find(config.supervised);
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
     let listeners = Listeners::bind(&config)?;
@@ -92,6 +89,7 @@ fn serve(startup: Startup) -> Result<(), String> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
+    crate::alloc::keep_full_pages();
     let mut polls = Vec::new();
     let mut doors = Vec::new();
     for _ in 0..n_threads {

@@ -29,7 +29,7 @@ use skerry_vectorset::{CodeWidth, Layer0, Params, Progress, Remains, SearchScrat
 use crate::access::At;
 use crate::config::{Config, VsetCodeBits};
 use crate::error::CommandError;
-use crate::keyspace::{Key, Lookup, Object, View};
+use crate::keyspace::{Key, Lookup, Object, Touch, View};
 use crate::projection::Projection;
 use crate::shard::{DbIndex, Shard};
 
@@ -45,9 +45,23 @@ pub struct VectorHandle {
     publication: AtomicU64,
     /// Deadline of the key (Unix ms), `i64::MAX` without one.
     deadline_ms: AtomicI64,
+    /// When somebody last read it (Unix seconds); readers elsewhere cannot mark the entry itself.
+    last_used_s: AtomicI64,
 }
 
 impl VectorHandle {
+    /// When it was last read, in Unix seconds.
+    pub fn last_used_s(&self) -> i64 {
+        self.last_used_s.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it is read now; a store once a second.
+    fn note_use(&self, now_ms: i64) {
+        if self.last_used_s() != now_ms / 1000 {
+            self.last_used_s.store(now_ms / 1000, Ordering::Relaxed);
+        }
+    }
+
     /// The publication that stands, if one does.
     pub fn publication(&self) -> Option<u64> {
         let publication = self.publication.load(Ordering::Acquire);
@@ -83,6 +97,7 @@ impl VectorValue {
             projection,
             publication: AtomicU64::new(WITHDRAWN),
             deadline_ms: AtomicI64::new(i64::MAX),
+            last_used_s: AtomicI64::new(0),
         };
         Self { handle: Arc::new(handle), state: State::Open(Box::new(writer)) }
     }
@@ -161,6 +176,7 @@ impl Directory {
     pub fn published(&self, db: DbIndex, key: &[u8], now_ms: i64) -> Option<Arc<VectorHandle>> {
         // No guard outlives this line.
         let handle = self.sets.get(&(db, Box::from(key))).and_then(|published| published.live())?;
+        handle.note_use(now_ms);
         (handle.deadline_ms.load(Ordering::Relaxed) >= now_ms).then_some(handle)
     }
 
@@ -206,9 +222,15 @@ pub fn handle_of(
     key: Key<'_>,
     now_ms: i64,
 ) -> Result<Option<Publishable>, CommandError> {
-    match shard.peek(At { db, now_ms }, &key).map(|entry| (entry.view(), entry.expire_at())) {
+    match shard
+        .peek(At { db, now_ms, touch: Touch::LeavesNoMark }, &key)
+        .map(|entry| (entry.view(), entry.expire_at()))
+    {
         None => Ok(None),
-        Some((View::Vector(vector), expire_at_ms)) => Ok(Some((vector.handle.clone(), expire_at_ms))),
+        Some((View::Vector(vector), expire_at_ms)) => {
+            vector.handle.note_use(now_ms);
+            Ok(Some((vector.handle.clone(), expire_at_ms)))
+        }
         Some(_) => Err(CommandError::WrongType),
     }
 }

@@ -22,7 +22,9 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::alloc::{Purging, huge};
 use crate::client::{Client, ClientId, Closing, KEPT_BUFFER};
+use crate::config::Config;
 use crate::dispatch::Node;
+use crate::evict::Rules;
 use crate::listener::{Left, Listeners};
 use crate::mesh::Mesh;
 use crate::server::{Server, WorkerStats};
@@ -47,8 +49,12 @@ const TURN_WRITE_BYTES: usize = 2 << 20;
 const MAX_WAITING_INPUT: usize = 1 << 20;
 /// Elements freed or expired per slice.
 const SLICE: usize = 128;
-/// Time that background work (jobs, freeing, expiry) may take of a turn.
+/// Time that background work (jobs, freeing, expiry, eviction) may take of a turn.
 const BACKGROUND_NS: u64 = 250_000;
+/// Keys evicted per slice.
+const EVICT_SLICE: usize = 32;
+/// How often workers that sleep are woken to evict their share.
+const WAKE_TO_EVICT: Duration = Duration::from_millis(10);
 
 pub(crate) const WAKER: Token = Token(usize::MAX);
 const FIRST_LISTENER: usize = usize::MAX - 64;
@@ -111,6 +117,7 @@ pub struct Worker {
     /// Worker 0 decides when freed pages go back to the system.
     purging: Option<Purging>,
     has_expired_more: bool,
+    next_wake_to_evict: Instant,
 }
 
 /// What a worker is built from.
@@ -149,6 +156,7 @@ impl Worker {
             trace: TurnTrace::default(),
             purging,
             has_expired_more: false,
+            next_wake_to_evict: now,
         }
     }
 
@@ -183,6 +191,8 @@ impl Worker {
             || self.node.has_work()
             || huge::has_garbage()
             || self.has_expired_more
+            || self.node.must_evict()
+            || self.node.waits_for_memory()
             || self.left == Left::More;
         let mut timeout = Duration::ZERO;
         let mut sleeps = false;
@@ -227,9 +237,20 @@ impl Worker {
         // What the background has answered does not wait for the next event.
         self.write_dirty();
         self.publish();
+        self.wake_to_evict(started);
         if started >= self.next_tick {
             self.tick(started);
         }
+    }
+
+    /// Workers that sleep have their share to evict, too.
+    fn wake_to_evict(&mut self, now: Instant) {
+        if now < self.next_wake_to_evict || !self.node.needs_others_to_evict() {
+            return;
+        }
+        self.next_wake_to_evict = now + WAKE_TO_EVICT;
+        let own = usize::from(self.node.id.0);
+        (0..self.mesh.n_peers()).filter(|peer| *peer != own).for_each(|peer| self.mesh.knock(peer));
     }
 
     fn take_event(&mut self, event: &Event) {
@@ -646,11 +667,14 @@ impl Worker {
 
     /// Long commands, freeing and expiry: a bounded part of each turn.
     fn background(&mut self) {
-        if !self.node.has_work() && !self.has_expired_more && !huge::has_garbage() {
+        self.node.look_at_memory();
+        let must_evict = self.node.must_evict();
+        if !must_evict && !self.node.has_work() && !self.has_expired_more && !huge::has_garbage() {
             return;
         }
         let started = Instant::now();
-        while started.elapsed().as_nanos() as u64 <= BACKGROUND_NS {
+        let budget_ns = if must_evict { eviction_ns(&self.node.config) } else { BACKGROUND_NS };
+        while started.elapsed().as_nanos() as u64 <= budget_ns {
             let mut is_busy = huge::has_garbage();
             huge::free_slice();
             if let Some(id) = self.node.run_vector_slice() {
@@ -660,6 +684,10 @@ impl Worker {
             if self.node.has_jobs() {
                 self.node.run_job_slice();
                 is_busy = true;
+            }
+            if must_evict && self.node.evict_slice(EVICT_SLICE) {
+                is_busy = true;
+                self.tick_purging();
             }
             if self.node.shard.has_garbage() {
                 is_busy |= self.node.shard.free_slice(SLICE);
@@ -695,10 +723,25 @@ impl Worker {
         if self.left == Left::Refused {
             self.accept_left();
         }
+        self.watch_resident_memory();
         self.tick_purging();
         if now >= self.next_second {
             self.next_second = now + Duration::from_secs(1);
             self.each_second();
+        }
+    }
+
+    /// Holds used memory so far below `maxmemory` that resident memory does not go far beyond it: what fragmentation costs is
+    /// evicted. Worker 0 does this; the others follow.
+    fn watch_resident_memory(&mut self) {
+        let (limit, is_evicting) = (self.node.config.maxmemory, Rules::of(&self.node.config).is_some());
+        if let Some(purging) = &mut self.purging
+            && limit > 0
+            && is_evicting
+        {
+            let (withheld, is_fragmented) = withhold(crate::process::resident_bytes(), limit);
+            purging.set_fragmented(is_fragmented);
+            self.server.withheld_memory.store(withheld, Ordering::Relaxed);
         }
     }
 
@@ -757,6 +800,24 @@ impl Worker {
         drop(self.listeners.take());
         std::mem::forget(self);
     }
+}
+
+/// The time that eviction may take of a turn: `maxmemory-eviction-tenacity`, as in Redis half a millisecond at 10 and longer by
+/// 15 % a step beyond; half of that, and never more than a turn.
+fn eviction_ns(config: &Config) -> u64 {
+    match config.maxmemory_eviction_tenacity {
+        tenacity @ 0..=10 => (u64::from(tenacity) * BACKGROUND_NS / 10).max(BACKGROUND_NS / 10),
+        tenacity => (BACKGROUND_NS as f64 * 1.15f64.powi(tenacity as i32 - 10)).min(TURN_NS as f64) as u64,
+    }
+}
+
+/// What to withhold of `maxmemory`: twice what resident memory is above an eighth more than that, and whether freed pages are to go
+/// back at once. Evicting more is a dear way to pages, as few become free as a whole: so no more of it than the excess asks for. The
+/// program itself counts for a server of small `maxmemory`.
+fn withhold(resident: u64, limit: u64) -> (u64, bool) {
+    const PROGRAM: u64 = 24 << 20;
+    let excess = resident.saturating_sub(limit + (limit / 8).max(PROGRAM));
+    ((excess * 2).min(limit / 2), excess > 0)
 }
 
 /// An outbox that has grown to this is published before the turn ends.

@@ -16,6 +16,7 @@ use crate::args::{Args, is_word};
 use crate::client::{Client, Closing, ReplyMode};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::Touch;
 use crate::pubsub::Subscribed;
 
 #[rustfmt::skip]
@@ -109,7 +110,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         (client.closing == Closing::Now, 'A'),
         (client.is_unix, 'U'),
         (client.is_no_evict, 'e'),
-        (client.is_no_touch, 'T'),
+        (client.touch == Touch::LeavesNoMark, 'T'),
     ];
     flags.extend(letters.iter().filter(|(is_set, _)| *is_set).map(|(_, letter)| *letter));
     if flags.is_empty() {
@@ -294,7 +295,7 @@ fn client_no_evict(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 
 /// CLIENT NO-TOUCH ON|OFF
 fn client_no_touch(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
-    conn.client.is_no_touch = switch(args.get(2))?;
+    conn.client.touch = if switch(args.get(2))? { Touch::LeavesNoMark } else { Touch::Marks };
     conn.reply.ok();
     Ok(())
 }

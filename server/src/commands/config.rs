@@ -108,10 +108,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Acts on what does not take effect by being read.
 fn apply(old: &Config, new: &Config) {
-    if old.maxmemory != new.maxmemory
-        && let Some(note) = new.memory_note()
-    {
-        log::warning(note);
+    let used = crate::alloc::used_memory() as u64;
+    if old.maxmemory != new.maxmemory && new.maxmemory > 0 && new.maxmemory < used {
+        log::warning(&format!(
+            "WARNING: the new maxmemory value set via CONFIG SET ({}) is smaller than the current memory usage ({used}). This will \
+             result in key eviction and/or the inability to accept new write commands depending on the maxmemory-policy.",
+            new.maxmemory
+        ));
     }
     if old.loglevel != new.loglevel {
         log::set_level(new.loglevel.into());

@@ -11,7 +11,7 @@ use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Job, KeyFlags, Mer
 use crate::deadline::Clock;
 use crate::error::{CommandError, Outcome};
 use crate::glob::{Case, glob_match};
-use crate::keyspace::{Entry, EntryRef, Key, NewValue, Object, ScanPosition, View};
+use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, ScanPosition, Touch, View};
 use crate::shard::{DbIndex, EventClass};
 use skerry_resp::number::{parse_i64, parse_u64};
 
@@ -48,10 +48,6 @@ pub const COMMANDS: &[Command] = &[
     row("expiretime", 2, Handler::Shard(expiretime), "The deadline, in Unix seconds.").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::KEYSPACE).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
     row("pexpiretime", 2, Handler::Shard(pexpiretime), "The deadline, in Unix milliseconds.").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::KEYSPACE).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
     row("persist", 2, Handler::Shard(persist), "Takes the deadline away.").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::KEYSPACE).keys(&[range(KeyFlags::RW.with(KeyFlags::UPDATE), 1, 0, 1)]),
-    row("object", -2, Handler::Container, "How a value is stored.").subcommands(&[
-    row("object|encoding", 3, Handler::Shard(object_encoding), "The name of the encoding of a value.").flags(Flags::READONLY).acl(Acl::KEYSPACE).tips(&["nondeterministic_output"]).keys(&[range(KeyFlags::RO, 2, 0, 1)]),
-    row("object|help", 2, Handler::Conn(object_help), "What OBJECT can do.").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::KEYSPACE),
-]),
 ];
 
 fn del(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
@@ -71,14 +67,19 @@ fn unlink(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let mut n_found = 0;
-    ctx.for_each_key(args, 1, |ctx, _, key| n_found += i64::from(ctx.shard.read(ctx.at(), key).is_some()));
-    ctx.reply.integer(n_found);
-    Ok(())
+    count_found(ctx, args, Touch::LeavesNoMark)
 }
 
+/// It marks keys as used even for a client that leaves no marks otherwise.
 fn touch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    exists(ctx, args)
+    count_found(ctx, args, Touch::Marks)
+}
+
+fn count_found(ctx: &mut Ctx<'_>, args: Args<'_>, touch: Touch) -> Outcome {
+    let (mut n_found, at) = (0, At { touch, ..ctx.at() });
+    ctx.for_each_key(args, 1, |ctx, _, key| n_found += i64::from(ctx.shard.read(at, key).is_some()));
+    ctx.reply.integer(n_found);
+    Ok(())
 }
 
 /// The name of a value's type, as TYPE answers and SCAN's TYPE asks for it.
@@ -96,7 +97,7 @@ fn type_name(view: View<'_>) -> &'static str {
 
 fn type_(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    let name = ctx.shard.read(ctx.at(), &key).map_or("none", |entry| type_name(entry.view()));
+    let name = ctx.shard.read_unmarked(ctx.at(), &key).map_or("none", |entry| type_name(entry.view()));
     ctx.reply.simple(name);
     Ok(())
 }
@@ -350,7 +351,7 @@ fn move_(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return Err(SAME_OBJECT);
     }
     let key = ctx.key(args, 1);
-    let there = At { db, now_ms: ctx.now_ms };
+    let there = At { db, ..ctx.at() };
     if ctx.shard.peek(ctx.at(), &key).is_none() || ctx.shard.peek(there, &key).is_some() {
         ctx.reply.integer(0);
         return Ok(());
@@ -380,7 +381,7 @@ fn copy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if db == ctx.caller.db && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let there = At { db, now_ms: ctx.now_ms };
+    let there = At { db, ..ctx.at() };
     let is_absent = ctx.shard.read(ctx.at(), &from).is_none();
     if is_absent || ctx.shard.peek(there, &to).is_some() && !replace {
         ctx.reply.integer(0);
@@ -391,6 +392,7 @@ fn copy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let entry = Entry::new(to.bytes, copy_of(source.view())?, source.expire_at());
     ctx.shard.remove(there, &to);
     adopt(ctx, db, &to, entry);
+    ctx.shard.keyspace(db).mark_new(&to);
     if was_raw {
         ctx.shard.keyspace(db).edit_string(&to, 0, |_| ());
     }
@@ -479,7 +481,8 @@ fn set_deadline(ctx: &mut Ctx<'_>, args: Args<'_>, clock: Clock, command: &'stat
     let conditions = ExpireConditions::parse(args)?;
     let deadline_ms = clock.deadline_ms(args.integer(2)?, ctx.now_ms, command)?;
     let key = ctx.key(args, 1);
-    let is_allowed = match ctx.shard.peek(ctx.at(), &key) {
+    let found = ctx.shard.edit(ctx.at(), &key).map(EntryMut::into_ref);
+    let is_allowed = match found {
         Some(entry) => conditions.allow(entry.expire_at(), deadline_ms),
         None => false,
     };
@@ -522,7 +525,7 @@ fn rounded_s(ms: i64) -> i64 {
 /// -2 if there is no key, -1 if it has no deadline; the key is alive, so the deadline is not before `now_ms`.
 fn reply_with_deadline(ctx: &mut Ctx<'_>, args: Args<'_>, show: impl FnOnce(i64, i64) -> i64) -> Outcome {
     let key = ctx.key(args, 1);
-    let number = match ctx.shard.read(ctx.at(), &key).map(EntryRef::expire_at) {
+    let number = match ctx.shard.read_unmarked(ctx.at(), &key).map(EntryRef::expire_at) {
         None => -2,
         Some(None) => -1,
         Some(Some(deadline_ms)) => show(deadline_ms, ctx.now_ms),
@@ -553,7 +556,7 @@ const EMBEDDED_MAX_BYTES_WITH_TTL: usize = 33;
 const KEY_WITH_RESERVED_TTL_BYTES: usize = 32;
 
 /// What OBJECT ENCODING answers.
-fn encoding_name(entry: EntryRef<'_>) -> &'static str {
+pub(super) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
     match entry.view() {
         View::Int(_) => "int",
         View::Str(bytes) => {
@@ -572,38 +575,6 @@ fn encoding_name(entry: EntryRef<'_>) -> &'static str {
         View::Zset(zset) => zset.encoding(),
         View::Vector(_) | View::Lent => RAW,
     }
-}
-
-fn object_encoding(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let key = ctx.key(args, 2);
-    match ctx.shard.read_untold(ctx.at(), &key) {
-        Some(entry) => ctx.reply.bulk(encoding_name(entry).as_bytes()),
-        None => ctx.reply.null(),
-    }
-    Ok(())
-}
-
-fn object_help(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
-    const HELP: &[&str] = &[
-        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "ENCODING <key>",
-        "    Return the kind of internal representation used in order to store the value",
-        "    associated with a <key>.",
-        "FREQ <key>",
-        "    Return the access frequency index of the <key>. The returned integer is",
-        "    proportional to the logarithm of the recent access frequency of the key.",
-        "IDLETIME <key>",
-        "    Return the idle time of the <key>, that is the approximated number of",
-        "    seconds elapsed since the last access to the key.",
-        "REFCOUNT <key>",
-        "    Return the number of references of the value associated with the specified",
-        "    <key>.",
-        "HELP",
-        "    Print this help.",
-    ];
-    conn.reply.array(HELP.len());
-    HELP.iter().for_each(|line| conn.reply.simple(line));
-    Ok(())
 }
 
 /// The shard that a SCAN cursor names; a malformed cursor goes anywhere, where its error is told.

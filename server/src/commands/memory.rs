@@ -1,6 +1,6 @@
 //! MEMORY and its subcommands: where memory goes.
 
-use super::{part_integers, reply_help};
+use super::{doctor, part_integers, reply_help};
 use crate::alloc;
 use crate::args::Args;
 use crate::command::{Command, Conn, Ctx, Flags, Handler, KeyFlags, Merge, range, row};
@@ -9,7 +9,10 @@ use crate::process;
 
 #[rustfmt::skip]
 pub const SUBCOMMANDS: &[Command] = &[
+    row("memory|doctor", 2, Handler::Split(memory_stats, Merge::Custom(memory_doctor_merge)), "What is wrong with the server's memory, if anything").tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     row("memory|help", 2, Handler::Conn(memory_help), "The subcommands of MEMORY").flags(Flags::LOADING.with(Flags::STALE)),
+    row("memory|malloc-stats", 2, Handler::Conn(memory_malloc_stats), "What the allocator says of itself").tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+    row("memory|purge", 2, Handler::Split(memory_purge, Merge::AllSucceeded), "Gives free pages back to the system").tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     row("memory|stats", 2, Handler::Split(memory_stats, Merge::Custom(memory_stats_merge)), "The server's memory by purpose").tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     row("memory|usage", -3, Handler::Shard(memory_usage), "The bytes that a key and its value take").flags(Flags::READONLY).keys(&[range(KeyFlags::RO, 2, 0, 1)]),
 ];
@@ -17,6 +20,33 @@ pub const SUBCOMMANDS: &[Command] = &[
 /// MEMORY HELP
 fn memory_help(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
     reply_help(conn, HELP);
+    Ok(())
+}
+
+/// MEMORY PURGE: each worker gives its own free pages back. What was deleted and is not yet freed keeps its own.
+fn memory_purge(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
+    alloc::Purging::purge_thread();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// MEMORY MALLOC-STATS
+fn memory_malloc_stats(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
+    conn.reply.verbatim(b"txt", alloc::report().as_bytes());
+    Ok(())
+}
+
+/// MEMORY DOCTOR: the troubles of Redis's report that can be had here, by its thresholds.
+fn memory_doctor_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> Outcome {
+    let clients_bytes: i64 = parts.iter().map(|part| part_integers(part)[0]).sum();
+    let facts = doctor::Facts {
+        used_bytes: alloc::used_memory() as u64,
+        peak_bytes: conn.server.note_peak_memory(),
+        resident_bytes: process::resident_bytes(),
+        clients_bytes: clients_bytes.max(0) as u64,
+        n_clients: conn.server.n_clients.load(std::sync::atomic::Ordering::Relaxed),
+    };
+    conn.reply.verbatim(b"txt", doctor::report(&facts).as_bytes());
     Ok(())
 }
 

@@ -10,6 +10,7 @@ pub mod connection;
 pub mod debug;
 pub mod digest;
 pub mod docs;
+mod doctor;
 mod draw;
 pub mod dump;
 pub mod generic;
@@ -23,6 +24,7 @@ pub mod list;
 pub mod list_moves;
 mod lolwut;
 pub mod memory;
+pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
@@ -55,6 +57,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
+    ("generic", object::COMMANDS),
     ("string", string::COMMANDS),
     ("string", string_condition::COMMANDS),
     ("string", string_increx::COMMANDS),

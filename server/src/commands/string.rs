@@ -163,7 +163,7 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         reply_with_value(ctx, &key)?
     } else {
         matches!(options.condition, Condition::IfAbsent | Condition::IfPresent)
-            && ctx.shard.peek(ctx.at(), &key).is_some()
+            && ctx.shard.edit(ctx.at(), &key).is_some()
     };
     let is_refused = match options.condition {
         Condition::Always => false,
@@ -240,7 +240,7 @@ fn set_with_ttl(ctx: &mut Ctx<'_>, args: Args<'_>, clock: Clock, command: &'stat
 
 fn setnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    if ctx.shard.peek(ctx.at(), &key).is_some() {
+    if ctx.shard.edit(ctx.at(), &key).is_some() {
         ctx.reply.integer(0);
         return Ok(());
     }

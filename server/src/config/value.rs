@@ -227,6 +227,9 @@ words_of! {
         AllkeysLfu = "allkeys-lfu",
         AllkeysRandom = "allkeys-random",
         NoEviction = "noeviction",
+        // Since Redis 8.6.
+        VolatileLrm = "volatile-lrm",
+        AllkeysLrm = "allkeys-lrm",
     }
     /// Ordered from the most to the least talkative.
     LogLevel {

@@ -8,7 +8,7 @@ use super::wave::Unknown;
 use super::{INTERNAL_ERROR, Node, gate};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Parked, ReplyMode, Slot};
-use crate::command::{Caller, Conn, ConnHandler, ShardHandler};
+use crate::command::{Conn, ConnHandler, ShardHandler};
 use crate::commands::Row;
 use crate::error::{CommandError, Outcome};
 use crate::message::ReplyTo;
@@ -21,7 +21,7 @@ impl Node {
     #[inline]
     pub(super) fn run_shard(&mut self, client: &mut Box<Client>, handler: ShardHandler, args: Args<'_>) {
         let is_direct = client.pending.is_empty();
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let proto = client.proto;
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();

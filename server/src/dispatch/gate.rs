@@ -4,6 +4,7 @@
 
 use skerry_resp::reply::Proto;
 
+use super::memory::Room;
 use super::wave::Unknown;
 use super::{Node, PauseScope};
 use crate::args::Args;
@@ -29,7 +30,7 @@ impl Node {
             || !client.is_authenticated
             || self.is_paused.is_some()
             || row.is_protected
-            || (self.is_over_memory && row.command.flags.has(Flags::DENYOOM))
+            || (self.memory.is_limited && row.command.flags.has(Flags::DENYOOM) && self.is_over_memory())
     }
 
     /// The gates, one after the other.
@@ -63,8 +64,15 @@ impl Node {
                 CommandError::text("ERR Command not allowed inside a transaction"),
             );
         }
-        if self.is_over_memory && command.flags.has(Flags::DENYOOM) {
-            return self.turn_away(client, row, CommandError::OutOfMemory);
+        if self.memory.is_limited && may_grow(client, row) {
+            match self.make_room() {
+                Room::Enough => {}
+                Room::None => return self.turn_away(client, row, CommandError::OutOfMemory),
+                Room::Soon => {
+                    self.paused.push(client.id);
+                    return Verdict::Parked(Parked::Pause);
+                }
+            }
         }
         if let Some(scope) = self.is_paused
             && self.stands_still(client, row, scope)
@@ -156,6 +164,16 @@ impl Node {
         }
         self.reject(client, Some(row), error);
         Verdict::Answered
+    }
+}
+
+/// Whether a request is refused when memory is out: a command that may take more, or a transaction that has one.
+fn may_grow(client: &Client, row: &Row) -> bool {
+    match (row.command.handler, &client.multi) {
+        (Handler::Flow(Flow::Exec), Some(multi)) => {
+            multi.queue.iter().any(|queued| queued.command.flags.has(Flags::DENYOOM))
+        }
+        _ => row.command.flags.has(Flags::DENYOOM),
     }
 }
 

@@ -57,7 +57,7 @@ impl Node {
                 self.push_request(ShardId(shard as u8), ReplyTo::Gather { id }, client, row, args);
             }
         }
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let proto = part_proto(merge, client.proto);
         let mut out = Vec::new();
         let job =
@@ -180,7 +180,7 @@ impl Node {
 
     /// One shard, one part: no gathering.
     fn split_alone(&mut self, client: &mut Box<Client>, args: Args<'_>, handler: ShardHandler, merge: Merge) {
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let proto = part_proto(merge, client.proto);
         let mut out = Vec::new();
         let job =

@@ -22,6 +22,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, KEPT_BUFFER, Parked, Slot};
 use crate::command::{Caller, Find, Handler};
 use crate::commands::{Halves, Row};
+use crate::keyspace::Touch;
 use crate::lend::holds::Admission;
 use crate::message::{HoldMode, LendId, ReplyTo, RequestHead};
 use crate::shard::{DbIndex, ShardId};
@@ -31,6 +32,7 @@ pub(super) struct Half {
     pub(super) client: ClientId,
     pub(super) sequence: u32,
     pub(super) db: DbIndex,
+    pub(super) touch: Touch,
     pub(super) proto: Proto,
     pub(super) row: &'static Row,
     pub(super) mode: HoldMode,
@@ -184,6 +186,7 @@ impl Node {
             reply_to: ReplyTo::Lend { id },
             client: client.id,
             db: client.db,
+            touch: client.touch,
             proto: client.proto,
             command: row.id.0,
             hashed_at: 0,
@@ -215,6 +218,7 @@ impl Node {
             client: client.id,
             sequence,
             db: client.db,
+            touch: client.touch,
             proto: client.proto,
             row,
             mode,
@@ -308,7 +312,13 @@ impl Node {
         };
         self.running = half.row.id;
         let args = half.args().with_ranges(&half.buffers.own_ranges);
-        self.shard_into(handler, Caller { client: half.client, db: half.db }, half.proto, ours, args);
+        self.shard_into(
+            handler,
+            Caller { client: half.client, db: half.db, touch: half.touch },
+            half.proto,
+            ours,
+            args,
+        );
     }
 
     fn merge_halves(&self, half: &Half, ours: &[u8], theirs: &[u8], out: &mut Vec<u8>) {

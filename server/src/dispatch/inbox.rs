@@ -253,7 +253,7 @@ impl Node {
         };
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
-        let caller = Caller { client: head.client, db: head.db };
+        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
         self.running = row.id;
         self.add_job(job, head.reply_to, from, caller, head.proto);
     }
@@ -266,7 +266,7 @@ impl Node {
         row: &'static Row,
         args: Args<'_>,
     ) -> Option<Box<dyn crate::command::Job>> {
-        let caller = Caller { client: head.client, db: head.db };
+        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
         let (handler, proto) = match row.command.handler {
             Handler::Shard(handler) | Handler::Cursor(handler) | Handler::Roaming(handler, _) => {
                 (handler, head.proto)

@@ -25,7 +25,7 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
 use crate::command::Handler;
 use crate::commands::Row;
-use crate::keyspace::Entry;
+use crate::keyspace::{Entry, Touch};
 use crate::lend::holds::Admission;
 use crate::message::{HoldMode, LendId, Round};
 use crate::server::WorkerStats;
@@ -45,6 +45,7 @@ pub(super) struct Lend {
     pub(super) client: ClientId,
     pub(super) sequence: u32,
     pub(super) db: DbIndex,
+    pub(super) touch: Touch,
     pub(super) proto: Proto,
     pub(super) row: &'static Row,
     pub(super) text: Vec<u8>,
@@ -196,6 +197,7 @@ impl Node {
             client: client.id,
             sequence,
             db: client.db,
+            touch: client.touch,
             proto: client.proto,
             row: plan.row,
             text,
@@ -448,6 +450,7 @@ impl Node {
             client: half.client,
             sequence: half.sequence,
             db: half.db,
+            touch: half.touch,
             proto: half.proto,
             row: half.row,
             text,

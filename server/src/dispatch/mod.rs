@@ -47,6 +47,7 @@ mod halves;
 mod inbox;
 mod jobs;
 mod loans;
+mod memory;
 mod published;
 mod route;
 mod transaction;
@@ -78,6 +79,7 @@ use halves::{Half, HalfBuffers};
 use inbox::LaneItem;
 use jobs::RunningJob;
 use loans::{Ask, Lend};
+use memory::MemoryLimit;
 use wave::{Item, WAVE};
 
 /// Unanswered requests from one shard to one peer.
@@ -128,8 +130,7 @@ pub struct Node {
     deliveries: Vec<Delivery>,
     pub now_ms: i64,
     is_paused: Option<PauseScope>,
-    /// Set by the worker when used memory is over `maxmemory` and nothing can be evicted.
-    pub is_over_memory: bool,
+    memory: MemoryLimit,
     limits: Limits,
     type_limits: TypeLimits,
     /// `pipeline-order strict`.
@@ -204,7 +205,7 @@ impl Node {
             deliveries: Vec::new(),
             now_ms,
             is_paused: None,
-            is_over_memory: false,
+            memory: MemoryLimit::default(),
             limits: Limits::default(),
             type_limits: TypeLimits::new(server.seed),
             is_strict: false,
@@ -237,6 +238,8 @@ impl Node {
         self.now_ms = now_ms;
         self.work.begin_turn();
         self.catch_up();
+        self.shard.tell_time(now_ms);
+        self.look_at_memory();
         // A shard that was away as a whole may have missed a change.
         self.shard.set_notified(self.config.notify_keyspace_events);
         self.look_at_pause();
@@ -284,6 +287,7 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.take_memory_rules();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
     }
 

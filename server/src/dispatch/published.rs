@@ -147,7 +147,7 @@ impl Node {
     ) -> bool {
         self.work.resume(client.id);
         let is_direct = client.pending.is_empty();
-        let (caller, proto) = (Caller { client: client.id, db: client.db }, client.proto);
+        let (caller, proto) = (client.caller(), client.proto);
         let out = if is_direct { &mut client.out } else { &mut client.held };
         let start = out.len();
         let is_valid = run(self, caller, proto, out, args);
@@ -221,7 +221,7 @@ impl Node {
     }
 
     fn plan(&mut self, client: &mut Box<Client>, item: &Item, args: Args<'_>, plan: PlanHandler) {
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let key = Key { bytes: args.get(1), hash: item.hash };
         let handle = match item.shard == self.id {
             true => peek_handle(&mut self.shard, caller.db, &key, self.now_ms),

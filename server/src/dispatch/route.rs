@@ -327,6 +327,7 @@ impl Node {
             reply_to: to,
             client: client.id,
             db: client.db,
+            touch: client.touch,
             proto: client.proto,
             command: row.id.0,
             hashed_at,

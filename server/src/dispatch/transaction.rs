@@ -14,7 +14,7 @@ use crate::client::{Client, Closing, Multi, Parked, Queued, ReplyMode};
 use crate::command::{Caller, Flags, Flow, Handler, Merge};
 use crate::commands::{KeyShape, Row, TABLE};
 use crate::error::CommandError;
-use crate::keyspace::Key;
+use crate::keyspace::{Key, Touch};
 use crate::lend::holds::Who;
 use crate::message::{HoldMode, ReplyTo};
 use crate::shard::{DbIndex, Shard, ShardId};
@@ -73,7 +73,7 @@ impl Node {
                     client.reply_mode = ReplyMode::On;
                 }
                 client.is_no_evict = false;
-                client.is_no_touch = false;
+                client.touch = Touch::Marks;
                 self.unsubscribe_all(client);
                 client.name.clear();
                 client.is_authenticated = self.config.requirepass.is_empty();
@@ -111,7 +111,7 @@ impl Node {
         }
         client.watch_mask |= mask;
         client.watched.extend(args.from(1).map(Box::from));
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let own = 1u64 << self.id.0;
         if mask & own != 0 {
             self.watch_here(caller, args.from(1));
@@ -404,7 +404,7 @@ impl Node {
         out: &mut Vec<u8>,
     ) {
         let args = queued.args();
-        let caller = Caller { client: client.id, db: client.db };
+        let caller = client.caller();
         let proto = client.proto;
         match queued.command.handler {
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),

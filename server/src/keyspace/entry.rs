@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 
 use bytes::Bytes;
 
+use super::access_clock::AccessClock;
 use super::expire::Node;
 use super::object::{INLINE_BYTES, NewValue, Object, View};
 use super::table::{TableEntry, prefetch};
@@ -278,6 +279,23 @@ impl<'a> EntryMut<'a> {
     pub fn set_clock(&mut self, clock: u32) {
         let header = self.header_mut();
         header.meta = header.meta & ((1 << CLOCK_SHIFT) - 1) | clock << CLOCK_SHIFT;
+    }
+
+    /// Marks the key as used now, unless it is held: then others may read it at this moment.
+    #[inline(always)]
+    pub fn touch(&mut self, access: &mut AccessClock) {
+        let meta = self.as_ref().header().meta;
+        let touched = meta & ((1 << CLOCK_SHIFT) - 1) | access.used(meta >> CLOCK_SHIFT) << CLOCK_SHIFT;
+        // No store within the same second: the line stays clean.
+        if touched != meta && meta & HELD == 0 {
+            self.header_mut().meta = touched;
+        }
+    }
+
+    /// For reading, as long as the keyspace is borrowed.
+    #[inline(always)]
+    pub fn into_ref(self) -> EntryRef<'a> {
+        EntryRef { header: self.header, borrows: PhantomData }
     }
 
     pub fn hold(&mut self) {

@@ -67,6 +67,8 @@ const TICK_SHIFT: u32 = 4;
 const DIGIT_BITS: u32 = 8;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 5;
+/// How far into a list a sample goes.
+const MAX_DEPTH: usize = 256;
 /// Deadlines beyond (the year 2527) are filed here and never reached.
 const MAX_TICK: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
 /// How far the clock may go back before the wheel follows it.
@@ -253,7 +255,64 @@ impl ExpiryIndex {
     }
 }
 
+impl ExpiryIndex {
+    /// Shows up to `n` of the nodes whose deadlines come first: those of the first slots that are not empty, in no order
+    /// within a slot.
+    pub(super) fn soonest(&self, n: usize, visit: impl FnMut(NonNull<Node>)) {
+        if let Some(wheel) = self.wheel.as_deref() {
+            wheel.walk(0, 0, n, visit);
+        }
+    }
+
+    /// Shows up to `n` nodes that lie together at a random place. Not every node has the same chance: it is for indices
+    /// of so few nodes that drawing keys would seldom meet one.
+    pub(super) fn sample(
+        &self,
+        n: usize,
+        random: &mut impl FnMut() -> u64,
+        visit: impl FnMut(NonNull<Node>),
+    ) {
+        if let Some(wheel) = self.wheel.as_deref() {
+            let (slot, depth) = (random() as usize % (SLOTS * LEVELS), random() as usize % MAX_DEPTH);
+            wheel.walk(slot, depth.min(self.len / (SLOTS / 4)), n, visit);
+        }
+    }
+}
+
 impl Wheel {
+    /// Shows up to `n` nodes of the lists from slot `from` on, around the wheel, `skip` nodes into the first of them.
+    fn walk(&self, from: usize, mut skip: usize, n: usize, mut visit: impl FnMut(NonNull<Node>)) {
+        let mut left = n;
+        let is_occupied =
+            |slot: &usize| self.occupied[slot / SLOTS][slot % SLOTS / 64] >> (slot % 64) & 1 == 1;
+        // From a word's first slot on, so that empty words are passed in one step.
+        let words = |range: std::ops::Range<usize>| {
+            range.step_by(64).filter(|slot| self.occupied[slot / SLOTS][slot % SLOTS / 64] != 0)
+        };
+        let start = from / 64 * 64;
+        let slots = words(start..SLOTS * LEVELS).chain(words(0..start)).flat_map(|first| first..first + 64);
+        let lists = slots.filter(is_occupied).map(|slot| self.heads[slot]);
+        for first in lists.chain(self.limbo.iter().copied()) {
+            let mut next = first;
+            while let Some(node) = next {
+                // SAFETY: a node in a list is alive, and nobody changes links while `self` is borrowed.
+                next = unsafe { (*node.as_ptr()).next };
+                if skip > 0 {
+                    skip -= 1;
+                    continue;
+                }
+                if left == 0 {
+                    return;
+                }
+                visit(node);
+                left -= 1;
+            }
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
     fn new(now_tick: u64) -> Box<Wheel> {
         Box::new(Wheel {
             now_tick,

@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 
 use bytes::{Bytes, BytesMut};
 
+pub mod access_clock;
 pub mod entry;
 mod expire;
 mod fields;
@@ -27,6 +28,7 @@ pub mod object;
 pub mod table;
 pub mod thin;
 
+pub use access_clock::{AccessClock, Touch, Tracking};
 pub use entry::{Entry, EntryMut, EntryRef};
 pub use fields::FieldsLeft;
 pub use hash::HashSeed;
@@ -97,6 +99,16 @@ pub enum Appended {
     TooLong,
 }
 
+/// Which keys eviction may choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    AllKeys,
+    /// Those with a deadline.
+    Volatile,
+}
+
+/// If fewer keys than one in so many have a deadline, they are looked for in the expiry index.
+const MIN_VOLATILE_SHARE: usize = 64;
 /// So many zeros at the end of a string, if they are more than the string, are had from the system, not written.
 const ZEROED_BYTES: usize = 1 << 20;
 
@@ -108,6 +120,7 @@ pub struct Keyspace {
     table: Table<Entry>,
     expiry: ExpiryIndex,
     lazyfree: LazyFree,
+    access: AccessClock,
     /// Names of new keys, while somebody records them.
     births: Option<Vec<Box<[u8]>>>,
 }
@@ -119,7 +132,17 @@ impl Keyspace {
             expiry: ExpiryIndex::default(),
             lazyfree: LazyFree::default(),
             births: None,
+            access: AccessClock::default(),
         }
+    }
+
+    /// How uses of keys are kept.
+    pub fn access(&self) -> &AccessClock {
+        &self.access
+    }
+
+    pub fn access_mut(&mut self) -> &mut AccessClock {
+        &mut self.access
     }
 
     pub fn seed(&self) -> HashSeed {
@@ -186,7 +209,23 @@ impl Keyspace {
         self.table.find(key.hash, key.bytes)
     }
 
+    /// The same, which marks the key as used now.
+    #[inline]
+    pub fn touch(&mut self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.touch_mut(key).map(EntryMut::into_ref)
+    }
+
     /// The same for change on the spot.
+    #[inline]
+    pub fn touch_mut(&mut self, key: &Key<'_>) -> Option<EntryMut<'_>> {
+        let raw = self.table.find_raw(key.hash, key.bytes)?;
+        // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
+        let mut entry = unsafe { EntryMut::of(raw) };
+        entry.touch(&mut self.access);
+        Some(entry)
+    }
+
+    /// The entry of a key, dead or alive, for change on the spot. Its access clock stays.
     #[inline]
     pub fn get_mut(&mut self, key: &Key<'_>) -> Option<EntryMut<'_>> {
         self.table.find_mut(key.hash, key.bytes).map(entry_mut)
@@ -221,8 +260,12 @@ impl Keyspace {
         match self.table.find_mut(key.hash, key.bytes) {
             Some(mut slot) => {
                 let expiry = &mut self.expiry;
+                let access = &mut self.access;
                 let after_ms = fields::earliest_ms(payload.object());
-                let old = slot.update(|entry| overwrite(entry, payload, ttl, expiry));
+                let old = slot.update(|entry| {
+                    entry.as_mut().touch(access);
+                    overwrite(entry, payload, ttl, expiry)
+                });
                 self.expiry.refile_hash(key.hash, fields::earliest_ms(old.as_ref()), after_ms);
                 if let Some(object) = old {
                     self.lazyfree.give_object(object);
@@ -234,7 +277,7 @@ impl Keyspace {
                     Ttl::At(deadline_ms) => Some(deadline_ms),
                     Ttl::Keep | Ttl::Clear => None,
                 };
-                self.bear(key.hash, Entry::build(key.bytes, payload, deadline));
+                self.adopt_new(key.hash, Entry::build(key.bytes, payload, deadline));
                 Stored::New
             }
         }
@@ -244,21 +287,45 @@ impl Keyspace {
     #[inline]
     pub fn add(&mut self, key: &Key<'_>, value: NewValue<'_>, deadline_ms: Option<i64>) {
         debug_assert!(self.peek(key).is_none(), "the caller has just looked");
-        self.bear(key.hash, Entry::new(key.bytes, value, deadline_ms));
+        self.adopt_new(key.hash, Entry::new(key.bytes, value, deadline_ms));
     }
 
-    /// The entry of a key for change on the spot, dead or alive, or a new one with the value `new` gives. One probe.
+    /// The entry of a key for change on the spot, dead or alive and marked as used, or a new one with the value `new` gives. One probe.
     #[inline]
     pub fn get_or_insert<'v>(&mut self, key: &Key<'_>, new: impl FnOnce() -> NewValue<'v>) -> EntryMut<'_> {
-        let found = self.table.find_mut(key.hash, key.bytes).map(|mut slot| slot.update(|entry| entry.raw()));
-        let raw = found.unwrap_or_else(|| {
-            let entry = Entry::build(key.bytes, Payload::of(new()), None);
-            let raw = entry.raw();
-            self.bear(key.hash, entry);
-            raw
-        });
-        // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
+        if let Some(raw) = self.table.find_raw(key.hash, key.bytes) {
+            // SAFETY: the entry lives in the table, which is borrowed exclusively for as long as the result lives.
+            let mut entry = unsafe { EntryMut::of(raw) };
+            entry.touch(&mut self.access);
+            return entry;
+        }
+        let entry = Entry::build(key.bytes, Payload::of(new()), None);
+        let raw = entry.raw();
+        self.adopt_new(key.hash, entry);
+        // SAFETY: as above.
         unsafe { EntryMut::of(raw) }
+    }
+
+    /// Files the entry of a key that is new to the clients and has never been used.
+    #[inline]
+    pub fn adopt_new(&mut self, hash: u64, mut entry: Entry) {
+        entry.as_mut().set_clock(self.access.fresh());
+        self.bear(hash, entry);
+    }
+
+    /// Marks a key as one that has never been used before.
+    pub fn mark_new(&mut self, key: &Key<'_>) {
+        let clock = self.access.fresh();
+        self.set_clock(key, clock);
+    }
+
+    /// Gives a key an access clock (RESTORE's IDLETIME and FREQ, by way of [`AccessClock`]).
+    pub fn set_clock(&mut self, key: &Key<'_>, clock: u32) {
+        if let Some(mut entry) = self.get_mut(key)
+            && !entry.as_ref().is_held()
+        {
+            entry.set_clock(clock);
+        }
     }
 
     /// Files the entry of a key that is new to the clients.
@@ -344,7 +411,7 @@ impl Keyspace {
         }
         if !entry.is_held() {
             // Written by the first share only: later ones find it read from elsewhere.
-            self.get_mut(key)?.hold();
+            self.touch_mut(key)?.hold();
         }
         self.peek(key).map(Entry::alias)
     }
@@ -421,7 +488,7 @@ impl Keyspace {
         if new_len > max_len {
             return Appended::TooLong;
         }
-        let edited = edit_slot(slot, &mut self.expiry, new_len, |string| {
+        let edited = edit_slot(slot, (&mut self.expiry, &mut self.access), new_len, |string| {
             string[len..].copy_from_slice(bytes);
             (string.len(), string.len())
         });
@@ -447,7 +514,7 @@ impl Keyspace {
         edit: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<R> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
-        edit_slot(slot, &mut self.expiry, min_len, |string| (string.len(), edit(string)))
+        edit_slot(slot, (&mut self.expiry, &mut self.access), min_len, |string| (string.len(), edit(string)))
     }
 
     /// The same for an edit that changes the length: it is shown the string with `n_spare` zero bytes behind it, and the
@@ -460,7 +527,7 @@ impl Keyspace {
     ) -> Option<R> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
         let len = string_len(slot.get())?;
-        edit_slot(slot, &mut self.expiry, len + n_spare, |string| edit(string, len))
+        edit_slot(slot, (&mut self.expiry, &mut self.access), len + n_spare, |string| edit(string, len))
     }
 
     /// One step of a scan, see [`Table::scan`]. Dead keys and lent ones are shown too.
@@ -476,6 +543,47 @@ impl Keyspace {
     /// A random entry, each with the same chance; `random` gives 64 random bits a call. Dead and lent ones are drawn too.
     pub fn random(&self, random: impl FnMut() -> u64) -> Option<EntryRef<'_>> {
         self.table.random(random)
+    }
+
+    /// Number of keys of a kind that eviction may choose from; some may be away or held just now.
+    pub fn n_evictable(&self, scope: Scope) -> usize {
+        match scope {
+            Scope::AllKeys => self.table.len(),
+            Scope::Volatile => self.expiry.len(),
+        }
+    }
+
+    /// Shows about `n` random keys of a kind, none that is away or held.
+    pub fn sample(
+        &self,
+        scope: Scope,
+        n: usize,
+        random: &mut impl FnMut() -> u64,
+        mut visit: impl FnMut(EntryRef<'_>),
+    ) {
+        if scope == Scope::AllKeys {
+            return self.table.sample(n, random, |entry| show_if_free(entry, &mut visit));
+        }
+        if self.expiry.len() * MIN_VOLATILE_SHARE < self.table.len() {
+            return self.expiry.sample(n, random, |node| show_if_free(entry_of_node(node), &mut visit));
+        }
+        let mut n_shown = 0;
+        for _ in 0..MIN_VOLATILE_SHARE {
+            if n_shown >= n || self.expiry.len() == 0 {
+                return;
+            }
+            self.table.sample(n, random, |entry| {
+                if entry.has_ttl() && n_shown < n {
+                    n_shown += 1;
+                    show_if_free(entry, &mut visit);
+                }
+            });
+        }
+    }
+
+    /// Shows up to `n` of the keys whose deadlines come first, none that is away or held.
+    pub fn soonest(&self, n: usize, mut visit: impl FnMut(EntryRef<'_>)) {
+        self.expiry.soonest(n, |node| show_if_free(entry_of_node(node), &mut visit));
     }
 
     /// Removes keys whose deadline is before `now_ms`, and tells each before it is gone. Returns how much of the budget
@@ -550,6 +658,18 @@ impl Keyspace {
     }
 }
 
+/// The entry of a node in the index, which lives as long as the keyspace is borrowed.
+fn entry_of_node<'k>(node: NonNull<Node>) -> EntryRef<'k> {
+    // SAFETY: a node in the index is part of an entry of the table; the callers show it while the keyspace is borrowed.
+    unsafe { EntryMut::of(Entry::of_node(node)) }.into_ref()
+}
+
+fn show_if_free(entry: EntryRef<'_>, visit: &mut impl FnMut(EntryRef<'_>)) {
+    if !entry.is_lent() && !entry.is_held() {
+        visit(entry);
+    }
+}
+
 #[inline(always)]
 fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
     let raw = slot.update(|entry| entry.raw());
@@ -561,7 +681,7 @@ fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
 #[inline]
 fn edit_slot<R>(
     mut slot: SlotMut<'_, Entry>,
-    expiry: &mut ExpiryIndex,
+    (expiry, access): (&mut ExpiryIndex, &mut AccessClock),
     min_len: usize,
     edit: impl FnOnce(&mut [u8]) -> (usize, R),
 ) -> Option<R> {
@@ -569,6 +689,7 @@ fn edit_slot<R>(
         // Another shard's, lent for reading.
         return None;
     }
+    slot.update(|entry| entry.as_mut().touch(access));
     let mut long = match slot.get().view() {
         View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
             return slot.update(|entry| {

@@ -187,6 +187,13 @@ impl<E: TableEntry> Table<E> {
         Some(unsafe { E::borrow(raw_of(segment.get(slot) & ADDRESS)) })
     }
 
+    /// The same for who has the table to himself and makes of it what he needs.
+    #[inline(always)]
+    pub(super) fn find_raw(&mut self, hash: u64, key: &[u8]) -> Option<NonNull<u8>> {
+        let (segment, slot) = self.find_slot(hash, key)?;
+        Some(raw_of(segment.get(slot) & ADDRESS))
+    }
+
     /// The same for change or removal.
     #[inline(always)]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<SlotMut<'_, E>> {

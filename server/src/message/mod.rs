@@ -16,7 +16,7 @@ use bytes::Bytes;
 use skerry_resp::reply::Proto;
 
 use crate::client::ClientId;
-use crate::keyspace::Entry;
+use crate::keyspace::{Entry, Touch};
 use crate::pubsub::Kind;
 use crate::shard::{DbIndex, Shard};
 use crate::work::Plans;
@@ -99,6 +99,7 @@ pub struct RequestHead {
     pub reply_to: ReplyTo,
     pub client: ClientId,
     pub db: DbIndex,
+    pub touch: Touch,
     pub proto: Proto,
     pub command: u16,
     /// Hash of the first key, if `hashed_at` is not 0.
@@ -235,6 +236,7 @@ mod tests {
             reply_to: ReplyTo::Slot { client, sequence: 9 },
             client,
             db: DbIndex(3),
+            touch: Touch::LeavesNoMark,
             proto: Proto::Resp3,
             command: 12,
             hashed_at: 1,
@@ -273,6 +275,7 @@ mod tests {
         };
         assert_eq!(ahead.at, reader.at);
         assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
+        assert_eq!(got.touch, head.touch);
         assert!(got.has_plans && got.proto == head.proto);
         let mut ranges = Vec::new();
         read_ranges(packed, &mut ranges);

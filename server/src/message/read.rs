@@ -8,6 +8,7 @@ use super::{
     Delivered, HoldMode, LendId, Message, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead, Round, kind,
 };
 use crate::client::ClientId;
+use crate::keyspace::Touch;
 use crate::pubsub::Kind;
 use crate::shard::DbIndex;
 
@@ -95,7 +96,9 @@ impl<'a> Reader<'a> {
                 };
                 let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
                 let has_plans = f[0] & 8 != 0;
-                let head = RequestHead { reply_to, client, db, proto, command, hashed_at, hash, has_plans };
+                let touch = if f[0] & 16 == 0 { Touch::Marks } else { Touch::LeavesNoMark };
+                let head =
+                    RequestHead { reply_to, client, db, touch, proto, command, hashed_at, hash, has_plans };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
                     kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },

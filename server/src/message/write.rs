@@ -9,6 +9,7 @@ use super::{
 };
 use crate::args::Args;
 use crate::client::ClientId;
+use crate::keyspace::Touch;
 use crate::shard::DbIndex;
 
 impl Batch {
@@ -221,7 +222,10 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
     };
     let mut fixed = [0u8; REQUEST_HEAD];
     fixed[0] = kind;
-    fixed[1] = u8::from(head.proto == Proto::Resp3) | is_gather | u8::from(head.has_plans) << 3;
+    fixed[1] = u8::from(head.proto == Proto::Resp3)
+        | is_gather
+        | u8::from(head.has_plans) << 3
+        | u8::from(head.touch == Touch::LeavesNoMark) << 4;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
     fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());

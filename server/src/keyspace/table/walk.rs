@@ -3,9 +3,11 @@
 //! A scan is bucket-major: home range b (the top 6 of the 16 hash bits) of every segment in hash order, then b + 1.
 //! Neither an entry's b nor its place in the hash order ever changes, so no split, merge or resize hides an entry.
 
+use smallvec::SmallVec;
+
 use super::Table;
 use super::owned::{TableEntry, raw_of};
-use super::segment::{ADDRESS, MAX_BUCKETS, SLOTS, Segment, SlotIndex};
+use super::segment::{ADDRESS, MAX_BUCKETS, SLOTS, Segment, SlotIndex, prefetch};
 use super::slot::SlotMut;
 
 /// Where a scan stands: 6 bits of home range, then 39 bits of hash prefix. 0 is both start and end.
@@ -18,6 +20,11 @@ impl ScanPosition {
 }
 
 pub(super) const PREFIX_BITS: u32 = 39;
+
+/// Addresses of a sample that need no allocation; places that it looks for entries at, and buckets at each.
+const SAMPLE: usize = 64;
+const SAMPLE_TRIES: usize = 4;
+const SAMPLE_BUCKETS: usize = 8;
 
 impl<E: TableEntry> Table<E> {
     /// One step of a scan from `at`: visits some entries (none, or up to a few tens) and returns where to go on; 0 when the
@@ -95,6 +102,45 @@ impl<E: TableEntry> Table<E> {
         let (segment, slot, _) = self.random_slot(&mut random)?;
         // SAFETY: the address of an entry, unchanged while `self` is borrowed.
         Some(unsafe { E::borrow(raw_of(segment.get(slot) & ADDRESS)) })
+    }
+
+    /// Shows about `n` entries from one random place on, each with the same chance but for what lies beside it: for
+    /// guesses about the whole, at the price of two cache misses. None if the table is empty; else one at least.
+    pub fn sample<'t>(
+        &'t self,
+        n: usize,
+        random: &mut impl FnMut() -> u64,
+        mut visit: impl FnMut(E::Ref<'t>),
+    ) {
+        let mut found: SmallVec<[u64; SAMPLE]> = SmallVec::new();
+        for _ in 0..SAMPLE_TRIES {
+            let bits = random();
+            // A directory word stands for as much of the keys as any other, however large its segment is.
+            let Some(dir_word) = self.directory.get(self.index(bits)) else { return };
+            // SAFETY: a word of the directory, read only while `self` is borrowed.
+            let Some(segment) = (unsafe { dir_word.segment() }) else { continue };
+            let mut bucket = ((bits & 0xFFFF_FFFF) as usize * segment.n_buckets()) >> 32;
+            for _ in 0..SAMPLE_BUCKETS.min(segment.n_buckets()) {
+                found.extend(segment.bucket(bucket).words().map(|word| word & ADDRESS).take(n - found.len()));
+                if found.len() == n {
+                    break;
+                }
+                bucket = if bucket + 1 == segment.n_buckets() { 0 } else { bucket + 1 };
+            }
+            if found.len() == n {
+                break;
+            }
+        }
+        found.iter().for_each(|address| prefetch(*address));
+        for &address in &found {
+            // SAFETY: the address of an entry, unchanged while `self` is borrowed.
+            visit(unsafe { E::borrow(raw_of(address)) });
+        }
+        if found.is_empty()
+            && let Some(entry) = self.random(random)
+        {
+            visit(entry);
+        }
     }
 
     /// The same for change or removal.
