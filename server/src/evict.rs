@@ -185,7 +185,7 @@ impl Shard {
         if rules.order == Order::Random {
             // A database is drawn by its keys, so that each has the same chance.
             candidates.clear();
-            let mut at = (u128::from(random()) * self.n_evictable(rules.scope) as u128 >> 64) as usize;
+            let mut at = ((u128::from(random()) * self.n_evictable(rules.scope) as u128) >> 64) as usize;
             let drawn = self.keyspaces().iter().position(|keyspace| {
                 let n = keyspace.n_evictable(rules.scope);
                 let is_drawn = at < n;
