@@ -18,6 +18,7 @@ const MAX_KEY: u64 = 1 << 62;
 
 #[derive(Debug, Parser)]
 #[command(
+    after_help = "Vector sets: skerry-bench vectors --help",
     name = "skerry-bench",
     version,
     about = "Load generator with memtier_benchmark's flags. Arguments may also come from @FILE.",

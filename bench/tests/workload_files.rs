@@ -11,9 +11,12 @@ const EXPECTED: &[&str] = &[
     "cache-mix",
     "get",
     "get-p1",
+    "hgetall-50",
     "hset",
     "incr",
     "lpush",
+    "lrange-100",
+    "lrange-600",
     "mget",
     "mset",
     "ping",
@@ -23,8 +26,15 @@ const EXPECTED: &[&str] = &[
     "set",
     "set-p1",
     "setnx",
+    "sinter-2x1000",
+    "sort-100",
+    "sort-by-get-100",
     "vadd",
     "vsim",
+    "zadd",
+    "zrange-100",
+    "zrank-million",
+    "zunionstore-2x1000",
 ];
 
 fn directory() -> PathBuf {

@@ -18,6 +18,7 @@ use skerry_resp::request::Parser;
 use crate::args::MIN_SHARED_BYTES;
 use crate::command::{Command, CommandId, Handler};
 use crate::output::{Placed, PlacedStrings};
+use crate::pubsub::Subscribed;
 use crate::shard::{DbIndex, ShardId};
 
 /// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
@@ -150,6 +151,8 @@ pub struct Client {
     pub watch_mask: u64,
     /// Names of the watched keys (EXEC holds them).
     pub watched: Vec<Box<[u8]>>,
+    /// What it listens to; `None` if nothing.
+    pub subscribed: Option<Box<Subscribed>>,
 
     pub parser: Parser,
     /// Bytes read and not yet run.
@@ -229,6 +232,7 @@ impl Client {
             multi: None,
             watch_mask: 0,
             watched: Vec::new(),
+            subscribed: None,
             parser: Parser::default(),
             query: Vec::new(),
             query_at: 0,

@@ -12,6 +12,7 @@
 //! | `Shard` | its keys, all local | the owner; if the keys have several owners they are lent to the receiver |
 //! | `Split` | a part of every shard, the parts not atomic together | every worker, then merged |
 //! | `Cursor`| the shard that a SCAN cursor names | that shard |
+//! | `Roaming` | its keys, and those that their values name | as `Shard`; or where all shards are held, if its arguments say so |
 //! | `Whole` | all keys of all shards, atomically | every shard while all of them are held |
 //! | `Any`   | one published vector set, read-only | the worker that received it |
 //! | `Flow`  | the dispatcher itself (MULTI, EXEC ...) | the worker that received it |
@@ -27,8 +28,9 @@ use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace};
 use crate::output::Placed;
+use crate::pubsub::Delivery;
 use crate::server::Server;
-use crate::shard::{DbIndex, EventClass, Shard};
+use crate::shard::{DbIndex, EventClass, Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 use crate::vector::VectorHandle;
 use crate::work::Work;
@@ -47,6 +49,8 @@ pub struct Command {
     pub handler: Handler,
     /// What the worker that received it does before the owner's handler runs.
     pub plan: Option<PlanHandler>,
+    /// A key that no specification finds (SORT's STORE).
+    pub hidden_key: Option<HiddenKey>,
     /// One line for the support table.
     pub doc: &'static str,
     pub subcommands: &'static [Command],
@@ -58,6 +62,10 @@ pub type PlainHandler = fn(&mut Reply<'_>, Args<'_>) -> Outcome;
 pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
 /// A handler that looks at its arguments first and at what its key holds next: the set, nothing, or another type.
 pub type AnyHandler = fn(&mut Ctx<'_>, Result<Option<&VectorHandle>, CommandError>, Args<'_>) -> Outcome;
+/// Where a key stands among the arguments, and what is done to it.
+pub type HiddenKey = fn(Args<'_>) -> Option<(usize, KeyFlags)>;
+/// Whether keys are looked up that no argument names.
+pub type Roams = fn(Args<'_>) -> bool;
 /// Plans a write on a set that is at hand, and leaves the plans in `Ctx::work`; or leaves nothing.
 pub type PlanHandler = fn(&mut Ctx<'_>, &VectorHandle, Args<'_>);
 
@@ -68,6 +76,8 @@ pub enum Handler {
     Shard(ShardHandler),
     Split(ShardHandler, Merge),
     Cursor(ShardHandler),
+    /// If `Roams` says so, all shards are held while it runs, and the others are `Ctx::elsewhere`.
+    Roaming(ShardHandler, Roams),
     Whole(ShardHandler),
     Any(AnyHandler),
     Flow(Flow),
@@ -242,6 +252,9 @@ impl Command {
         for spec in self.keys {
             spec.for_each(args, |index| visit(index, spec.flags));
         }
+        if let Some((index, flags)) = self.hidden_key.and_then(|hidden_key| hidden_key(args)) {
+            visit(index, flags);
+        }
     }
 }
 
@@ -257,6 +270,13 @@ impl KeySpec {
                 } else {
                     (1..argc.saturating_sub(-(start_from as isize) as usize - 1)).rev().find(hit)
                 };
+                if let (Find::Range { last: 0, .. }, Some(first)) = (self.find, found)
+                    && start_from >= 0
+                {
+                    // An option that names one key may stand there again; the handler takes the last, so all are its keys.
+                    (first..argc - 1).filter(hit).for_each(|index| visit(index + 1));
+                    return;
+                }
                 match found {
                     Some(index) => index + 1,
                     None => return,
@@ -287,7 +307,8 @@ impl KeySpec {
                 }
                 let Some(count) = skerry_resp::number::parse_i64(args.get(at)) else { return };
                 let first = begin + first as usize;
-                if count <= 0 || count as usize > argc.saturating_sub(first) {
+                let last = (count.max(1) as usize - 1).saturating_mul(step as usize).saturating_add(first);
+                if count <= 0 || last >= argc {
                     return;
                 }
                 for n in 0..count as usize {
@@ -316,9 +337,11 @@ const WAVE: usize = 32;
 /// Where a handler puts long strings of its reply, if they need not be copied: (place in the buffer it writes to, string).
 pub type Strings<'a> = Option<&'a mut Vec<Placed>>;
 
-/// What a `Shard`, `Split`, `Cursor`, `Whole` or `Any` handler is given.
+/// What a `Shard`, `Split`, `Cursor`, `Roaming`, `Whole` or `Any` handler is given.
 pub struct Ctx<'a> {
     pub shard: &'a mut Shard,
+    /// The other shards, if the command is `Roaming` and they are all here.
+    pub elsewhere: &'a mut [(ShardId, Box<Shard>)],
     /// The connections of this worker (CLIENT LIST and its like; others leave it alone).
     pub clients: &'a mut Clients,
     pub server: &'a Server,
@@ -418,6 +441,8 @@ pub struct Conn<'a> {
     pub config: &'a Arc<Config>,
     pub now_ms: i64,
     pub reply: Reply<'a>,
+    /// What it publishes: sent when the request has its reply.
+    pub deliveries: &'a mut Vec<Delivery>,
 }
 
 /// Starts a row; the rest is added by the builder functions below.
@@ -431,6 +456,7 @@ pub const fn row(name: &'static str, arity: i16, handler: Handler, doc: &'static
         keys: &[],
         handler,
         plan: None,
+        hidden_key: None,
         doc,
         subcommands: &[],
     }
@@ -444,6 +470,11 @@ impl Command {
 
     pub const fn planned(mut self, plan: PlanHandler) -> Self {
         self.plan = Some(plan);
+        self
+    }
+
+    pub const fn hidden_key(mut self, hidden_key: HiddenKey) -> Self {
+        self.hidden_key = Some(hidden_key);
         self
     }
 

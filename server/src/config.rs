@@ -29,7 +29,7 @@ pub use load::{Invocation, StartError, Startup, USAGE, invoke, version_line};
 pub use rewrite::{rewrite, rewrite_file};
 pub use special::{
     Bind, Dir, KeyspaceEvents, OomScoreAdjValues, OutputBufferLimit, OutputBufferLimits, Percentiles,
-    ReplicaOf, SavePoint, SavePoints, ShutdownFlags,
+    ReplicaOf, SavePoint, SavePoints, ShutdownFlags, error_text,
 };
 pub use table::{Arity, Directive, Mutability, Secrecy, Visibility};
 pub use value::{

@@ -187,10 +187,12 @@ pub fn bind_port(config: &Config) -> Result<Vec<TcpListener>, String> {
             Ok(listener) => listeners.push(listener),
             Err(error) if is_optional && error.kind() != ErrorKind::AddrInUse => {}
             Err(error) => {
-                return Err(format!(
-                    "Could not create server TCP listening socket {name}:{}: {error}",
-                    config.port
+                let port = config.port;
+                let why = crate::config::error_text(&error);
+                crate::log::warning(&format!(
+                    "Warning: Could not create server TCP listening socket {name}:{port}: bind: {why}"
                 ));
+                return Err(format!("Failed listening on port {port} (tcp), aborting."));
             }
         }
     }

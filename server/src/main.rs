@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use skerry_server::alloc::Counting;
 use skerry_server::config::{Invocation, USAGE, invoke, version_line};
+use skerry_server::start::Failure;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
     };
     match skerry_server::start::run(*startup) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(Failure::Logged) => ExitCode::FAILURE,
+        Err(Failure::Untold(error)) => {
             let _ = writeln!(std::io::stderr(), "{error}");
             ExitCode::FAILURE
         }

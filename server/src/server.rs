@@ -119,6 +119,8 @@ pub struct Server {
     pub peak_memory: AtomicU64,
     /// Published vector sets.
     pub vectors: crate::vector::Directory,
+    /// Who listens to which channels.
+    pub subscriptions: crate::pubsub::Subscriptions,
 }
 
 impl Server {
@@ -152,6 +154,7 @@ impl Server {
             is_expiring_actively: AtomicBool::new(true),
             peak_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
+            subscriptions: crate::pubsub::Subscriptions::default(),
         }
     }
 

@@ -6,7 +6,9 @@
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
-use crate::keyspace::{HashSeed, Key, Keyspace};
+use crate::config::KeyspaceEvents;
+use crate::events::{Event, EventSinks};
+use crate::keyspace::{FieldsLeft, HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +31,30 @@ pub enum EventClass {
     Expired,
     Evicted,
     Module,
+    /// A read that found no key; asked for apart from the others.
+    KeyMiss,
+    /// A key that was not there before; asked for apart from the others.
+    New,
+}
+
+impl EventClass {
+    /// The letter of `notify-keyspace-events`.
+    pub fn letter(self) -> char {
+        match self {
+            EventClass::Generic => 'g',
+            EventClass::String => '$',
+            EventClass::List => 'l',
+            EventClass::Set => 's',
+            EventClass::Hash => 'h',
+            EventClass::SortedSet => 'z',
+            EventClass::Stream => 't',
+            EventClass::Expired => 'x',
+            EventClass::Evicted => 'e',
+            EventClass::Module => 'd',
+            EventClass::KeyMiss => 'm',
+            EventClass::New => 'n',
+        }
+    }
 }
 
 /// Stamps of writes: more make false alarms rarer.
@@ -40,6 +66,8 @@ pub struct Stats {
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub expired_keys: u64,
+    /// Fields of hashes.
+    pub expired_subkeys: u64,
     pub evicted_keys: u64,
     /// Changes since start (`rdb_changes_since_last_save`).
     pub dirty: u64,
@@ -50,6 +78,7 @@ impl Stats {
         self.keyspace_hits += other.keyspace_hits;
         self.keyspace_misses += other.keyspace_misses;
         self.expired_keys += other.expired_keys;
+        self.expired_subkeys += other.expired_subkeys;
         self.evicted_keys += other.evicted_keys;
         self.dirty += other.dirty;
     }
@@ -63,6 +92,40 @@ struct Watch {
     client: ClientId,
     /// The key was already past its deadline at WATCH time: its removal is no change.
     was_expired: bool,
+}
+
+/// Where reads count what they found.
+pub struct Lookups<'a> {
+    db: DbIndex,
+    stats: &'a mut Stats,
+    events: &'a mut EventSinks,
+}
+
+impl Lookups<'_> {
+    #[inline]
+    pub fn hit(&mut self) {
+        self.stats.keyspace_hits += 1;
+    }
+
+    /// No living key was there, and nobody is told.
+    #[inline]
+    pub fn miss_untold(&mut self) {
+        self.stats.keyspace_misses += 1;
+    }
+
+    /// No living key was there.
+    #[inline]
+    pub fn miss(&mut self, key: &[u8]) {
+        self.miss_untold();
+        if self.events.is_open() {
+            self.events.push(Event {
+                db: self.db,
+                class: EventClass::KeyMiss,
+                name: "keymiss",
+                key: key.into(),
+            });
+        }
+    }
 }
 
 /// The databases of one worker.
@@ -84,6 +147,8 @@ pub struct Shard {
     /// A flush or a swap: everything was written then.
     all_written_at: u64,
     hash_seed: HashSeed,
+    /// Who is told of events.
+    events: EventSinks,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
     pub stats: Stats,
@@ -104,6 +169,7 @@ impl Shard {
             stamps: Vec::new(),
             all_written_at: 0,
             hash_seed,
+            events: EventSinks::default(),
             is_observed: false,
             stats: Stats::default(),
             random: seed | 1,
@@ -116,8 +182,18 @@ impl Shard {
     }
 
     #[inline]
-    pub fn keyspace_and_stats(&mut self, db: DbIndex) -> (&mut Keyspace, &mut Stats) {
-        (&mut self.keyspaces[db.0 as usize], &mut self.stats)
+    pub fn keyspace_and_lookups(&mut self, db: DbIndex) -> (&mut Keyspace, Lookups<'_>) {
+        if self.is_observed {
+            self.record_births_before_lookups();
+        }
+        let Self { keyspaces, stats, events, .. } = self;
+        (&mut keyspaces[db.0 as usize], Lookups { db, stats, events })
+    }
+
+    /// Counts a lookup that was not made in this keyspace: a published vector set is at hand everywhere.
+    pub fn looked_up(&mut self, db: DbIndex, key: &[u8], is_hit: bool) {
+        let (_, mut lookups) = self.keyspace_and_lookups(db);
+        if is_hit { lookups.hit() } else { lookups.miss(key) }
     }
 
     pub fn keyspaces(&self) -> &[Keyspace] {
@@ -159,11 +235,69 @@ impl Shard {
     }
 
     #[cold]
-    fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, _event: &'static str) {
+    fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        if self.events.is_open() {
+            self.record(db, key, class, event);
+        }
         if let Some(changes) = &mut self.guest_changes {
             changes.push((db, key.into()));
         }
         self.touch_watchers(db, key, class == EventClass::Expired);
+    }
+
+    /// Notes an event behind those of the keys that are new since the last.
+    fn record(&mut self, db: DbIndex, key: &[u8], class: EventClass, name: &'static str) {
+        self.record_births();
+        if !name.is_empty() {
+            self.events.push(Event { db, class, name, key: key.into() });
+        }
+    }
+
+    fn record_births(&mut self) {
+        for (db, keyspace) in self.keyspaces.iter_mut().enumerate() {
+            for key in keyspace.take_births() {
+                self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
+            }
+        }
+    }
+
+    /// A key can be new without another event (BITFIELD whose OVERFLOW FAIL refuses): what is missed next comes behind it.
+    #[cold]
+    fn record_births_before_lookups(&mut self) {
+        if self.events.is_open() {
+            self.record_births();
+        }
+    }
+
+    /// The events since the last call; the first begins the record.
+    pub fn take_events(&mut self) -> std::collections::VecDeque<Event> {
+        self.record_births();
+        let events = self.events.take_record();
+        self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(true));
+        self.is_observed = true;
+        events
+    }
+
+    /// Chooses the classes of events that are published from here on.
+    #[inline]
+    pub fn set_notified(&mut self, classes: KeyspaceEvents) {
+        if self.events.notified() != classes {
+            self.events.notify(classes);
+            let is_noting = self.events.wants(EventClass::New);
+            self.keyspaces.iter_mut().for_each(|keyspace| keyspace.note_births(is_noting));
+            self.is_observed = self.has_observers();
+        }
+    }
+
+    /// Whether events wait to be published.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        self.events.has_notices()
+    }
+
+    pub fn take_notices(&mut self) -> Vec<Event> {
+        self.record_births();
+        self.events.take_notices()
     }
 
     /// Marks the clients that watch `key`.
@@ -278,7 +412,7 @@ impl Shard {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping
+        !self.watches.is_empty() || self.guest_changes.is_some() || self.is_stamping || self.events.is_open()
     }
 
     /// From here on, changes are noted as well: entries of other shards are about to come in.
@@ -321,10 +455,13 @@ impl Shard {
         false
     }
 
-    /// Removes about `budget` dead keys; true if there may be more.
+    /// Removes about `budget` dead keys and dead fields of hashes each; true if there may be more.
     pub fn expire_slice(&mut self, now_ms: i64, budget: usize) -> bool {
         let mut is_more = false;
         for db in 0..self.keyspaces.len() {
+            if self.keyspaces[db].n_timed_hashes() > 0 {
+                is_more |= self.expire_fields_slice(DbIndex(db as u16), now_ms, budget);
+            }
             if self.keyspaces[db].n_expires() == 0 {
                 continue;
             }
@@ -345,6 +482,27 @@ impl Shard {
             is_more |= spent >= budget;
         }
         is_more
+    }
+
+    fn expire_fields_slice(&mut self, db: DbIndex, now_ms: i64, budget: usize) -> bool {
+        let is_observed = self.is_observed;
+        let mut n = 0;
+        let mut names: Vec<(Box<[u8]>, FieldsLeft)> = Vec::new();
+        let spent = self.keyspace(db).expire_fields(now_ms, budget, |entry, n_dead, left| {
+            n += n_dead as u64;
+            if is_observed {
+                names.push((entry.key().into(), left));
+            }
+        });
+        self.stats.expired_subkeys += n;
+        self.stats.dirty += n;
+        for (name, left) in names {
+            self.tell_observers(db, &name, EventClass::Hash, "hexpired");
+            if left == FieldsLeft::None {
+                self.tell_observers(db, &name, EventClass::Generic, "del");
+            }
+        }
+        spent >= budget
     }
 }
 

@@ -20,16 +20,34 @@ use crate::log;
 use crate::mesh;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
 use crate::shard::ShardId;
+use crate::supervisor::Supervisor;
 use crate::worker::{WAKER, Worker, WorkerParts, unix_ms};
 
 /// More workers than this are refused: a shard mask is 64 bits wide.
 pub const MAX_THREADS: usize = 64;
 
+/// Why the server did not start or run on.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nobody has been told yet.
+    Untold(String),
+    /// The log tells.
+    Logged,
+}
+
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN.
-pub fn run(startup: Startup) -> Result<(), String> {
-    let Startup { mut config, config_file, notes } = startup;
+pub fn run(startup: Startup) -> Result<(), Failure> {
+    let config = &startup.config;
     log::open(config.loglevel.into(), &String::from_utf8_lossy(&config.logfile))
-        .map_err(|error| format!("Can't open the log file: {error}"))?;
+        .map_err(|error| Failure::Untold(format!("Can't open the log file: {error}")))?;
+    serve(startup).map_err(|error| {
+        log::warning(&error);
+        Failure::Logged
+    })
+}
+
+fn serve(startup: Startup) -> Result<(), String> {
+    let Startup { mut config, config_file, notes } = startup;
     let dir = &config.dir.0;
     if !dir.as_os_str().is_empty() {
         std::env::set_current_dir(dir)
@@ -41,7 +59,6 @@ pub fn run(startup: Startup) -> Result<(), String> {
     let cores = Cores::find();
     let n_threads = match config.threads as usize {
         0 => cores.default_threads(),
-        n if n > MAX_THREADS => return Err(format!("threads must be at most {MAX_THREADS}")),
         n => n,
     };
     let pid = std::process::id();
@@ -59,8 +76,9 @@ pub fn run(startup: Startup) -> Result<(), String> {
     if let Some(note) = config.memory_note() {
         log::warning(note);
     }
+    let supervisor = Supervisor::find(config.supervised);
     config.maxclients = clients_within_open_files(config.maxclients, n_threads)?;
-    let listeners = Listeners::bind(&config).inspect_err(|error| log::warning(error))?;
+    let listeners = Listeners::bind(&config)?;
     let listening =
         listeners.share_tcp().map_err(|error| format!("Can't share the listening sockets: {error}"))?;
     let pidfile = PidFile::write(&String::from_utf8_lossy(&config.pidfile), pid);
@@ -111,7 +129,9 @@ pub fn run(startup: Startup) -> Result<(), String> {
     if !unixsocket.is_empty() {
         log::notice(&format!("Ready to accept connections unix at {unixsocket}"));
     }
+    supervisor.tell("STATUS=Ready to accept connections\nREADY=1\n");
     wait_for_signal(signals, &server, &doors);
+    supervisor.tell("STOPPING=1\n");
     for handle in handles {
         if handle.join().is_err() {
             // A panic outside a command: the state of that shard is unknown.

@@ -23,11 +23,12 @@ use dashmap::DashMap;
 use skerry_vectorset::epoch::{Domain, Guard, Participant};
 use skerry_vectorset::{CodeWidth, Layer0, Params, Remains, SearchScratch, VectorSet, Writer};
 
+use crate::access::At;
 use crate::config::{Config, VsetCodeBits};
 use crate::error::CommandError;
 use crate::keyspace::{Key, Lookup, View};
 use crate::projection::Projection;
-use crate::shard::{DbIndex, EventClass, Shard};
+use crate::shard::{DbIndex, Shard};
 
 /// Threads that may read vector sets in one process.
 const MAX_READERS: usize = 256;
@@ -202,24 +203,10 @@ pub fn handle_of(
     key: Key<'_>,
     now_ms: i64,
 ) -> Result<Option<Publishable>, CommandError> {
-    match shard.keyspace(db).lookup(&key, now_ms) {
-        Lookup::Absent => Ok(None),
-        Lookup::Expired => {
-            shard.stats.expired_keys += 1;
-            shard.changed(db, key.bytes, EventClass::Expired, "expired");
-            Ok(None)
-        }
-        Lookup::Found(entry) => match entry.view() {
-            View::Vector(vector) => Ok(Some((vector.handle.clone(), entry.expire_at()))),
-            View::Int(_)
-            | View::Str(_)
-            | View::Shared(_)
-            | View::List(_)
-            | View::Set(_)
-            | View::Hash(_)
-            | View::Zset(_)
-            | View::Lent => Err(CommandError::WrongType),
-        },
+    match shard.peek(At { db, now_ms }, &key).map(|entry| (entry.view(), entry.expire_at())) {
+        None => Ok(None),
+        Some((View::Vector(vector), expire_at_ms)) => Ok(Some((vector.handle.clone(), expire_at_ms))),
+        Some(_) => Err(CommandError::WrongType),
     }
 }
 

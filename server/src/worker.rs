@@ -709,7 +709,11 @@ impl Worker {
                 .node
                 .clients
                 .iter()
-                .filter(|client| now_ms - client.last_active_ms > timeout_ms && client.pending.is_empty())
+                .filter(|client| {
+                    now_ms - client.last_active_ms > timeout_ms
+                        && client.pending.is_empty()
+                        && client.subscribed.is_none()
+                })
                 .map(|client| client.id)
                 .collect();
             for id in idle {
@@ -722,7 +726,8 @@ impl Worker {
     /// Closes clients that have been over their soft output limit for too long: those that nothing is written to any more.
     fn close_deaf(&mut self) {
         let (config, now_ms) = (self.node.config.clone(), self.node.now_ms);
-        if config.client_output_buffer_limit.normal.soft_bytes == 0 {
+        let limits = &config.client_output_buffer_limit;
+        if limits.normal.soft_bytes == 0 && limits.pubsub.soft_bytes == 0 {
             return;
         }
         let over = self
@@ -772,7 +777,8 @@ fn read_to_end(stream: &Stream, buffer: &mut Vec<u8>, room: usize) -> std::io::R
 }
 
 fn over_output_limit(client: &mut Client, config: &crate::config::Config, now_ms: i64) -> bool {
-    let limit = &config.client_output_buffer_limit.normal;
+    let limits = &config.client_output_buffer_limit;
+    let limit = if client.subscribed.is_some() { &limits.pubsub } else { &limits.normal };
     let unsent = client.unsent() as u64;
     if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
         return true;

@@ -304,7 +304,7 @@ fn features_that_do_not_exist_are_refused_unless_nothing_is_asked() {
         ["--cluster-enabled", "no"],
         ["--replicaof", "no one"],
         ["--daemonize", "no"],
-        ["--supervised", "no"],
+        ["--supervised", "systemd"],
         ["--tls-port", "0"],
         ["--list-max-ziplist-value", "64"],
         ["--user", "default on nopass ~* &* +@all"],

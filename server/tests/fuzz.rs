@@ -146,6 +146,10 @@ impl Fuzz {
         if !is_harmless(&argv) {
             return;
         }
+        if is_listening(&argv) {
+            self.listen(argv, successes);
+            return;
+        }
         self.last.push_back(argv.clone());
         if self.last.len() > LAST_SHOWN {
             self.last.pop_front();
@@ -169,6 +173,28 @@ impl Fuzz {
                 *conn = self.server.connect();
             }
             Err(why) => self.fail(&format!("{why:?} after {}", words::show(&argv))),
+        }
+    }
+
+    /// (P|S)(UN)SUBSCRIBE on a connection of its own: confirmations, which are pushes, or an error, and PONG behind them.
+    fn listen(&mut self, argv: Argv, successes: &mut BTreeMap<String, usize>) {
+        self.last.push_back(argv.clone());
+        let mut conn = self.server.connect();
+        conn.call(&["HELLO", "3"]);
+        if let Err(why) = conn.send(&argv).and_then(|()| conn.send(&["PING"])) {
+            self.fail(&format!("{why:?} after {}", words::show(&argv)));
+        }
+        let mut n_confirmed = 0;
+        loop {
+            match conn.read() {
+                Ok(Reply::Push(_)) => n_confirmed += 1,
+                Ok(Reply::Error(_)) if n_confirmed == 0 => {}
+                Ok(Reply::Simple(text)) if text == b"PONG" => break,
+                other => self.fail(&format!("{other:?} after {}", words::show(&argv))),
+            }
+        }
+        if n_confirmed > 0 {
+            *successes.entry(row_of(&argv)).or_default() += 1;
         }
     }
 
@@ -283,11 +309,7 @@ fn is_harmless(argv: &Argv) -> bool {
         ("wait" | "waitaof" | "xread" | "xreadgroup" | "eval" | "evalsha" | "script" | "function", _) => {
             false
         }
-        (name, _)
-            if name.ends_with("subscribe") || ["bl", "br", "bz"].iter().any(|b| name.starts_with(b)) =>
-        {
-            false
-        }
+        (name, _) if ["bl", "br", "bz"].iter().any(|b| name.starts_with(b)) => false,
         ("client", "pause" | "reply") => false,
         ("debug", "sleep" | "segfault" | "panic" | "restart" | "oom" | "set-active-expire") => false,
         ("debug", "protocol") => text(2) != "attrib",
@@ -302,6 +324,11 @@ fn is_harmless(argv: &Argv) -> bool {
         ("vadd" | "vsim", _) => argv.iter().all(|a| a.len() < 10 || !a.iter().all(u8::is_ascii_digit)),
         _ => argv.iter().all(|a| a.len() < 1 << 20),
     }
+}
+
+/// Whether a command has confirmations instead of a reply.
+fn is_listening(argv: &Argv) -> bool {
+    argv.first().is_some_and(|name| name.to_ascii_lowercase().ends_with(b"subscribe"))
 }
 
 /// The commands of all dialogues that the server knows.
@@ -338,7 +365,9 @@ fn row_of(argv: &Argv) -> String {
     let text =
         |n: usize| argv.get(n).map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
     match &text(0)[..] {
-        "client" | "config" | "command" | "object" | "memory" | "module" | "cluster" if argv.len() > 1 => {
+        "client" | "config" | "command" | "object" | "memory" | "module" | "cluster" | "pubsub"
+            if argv.len() > 1 =>
+        {
             format!("{}|{}", text(0), text(1))
         }
         name => name.to_owned(),

@@ -16,6 +16,7 @@ use crate::args::{Args, is_word};
 use crate::client::{Client, Closing, ReplyMode};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
+use crate::pubsub::Subscribed;
 
 #[rustfmt::skip]
 pub const SUBCOMMANDS: &[Command] = &[
@@ -76,9 +77,9 @@ fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     match args.len() {
         2 => ctx.clients.of_owner(ctx.shard.id).for_each(|client| describe(client, ctx.now_ms, &mut text)),
         4 if is_word(args.get(2), "TYPE") => {
-            if client_type(args.get(3))? == ClientType::Normal {
-                ctx.clients.of_owner(ctx.shard.id).for_each(|client| describe(client, ctx.now_ms, &mut text));
-            }
+            let kind = client_type(args.get(3))?;
+            let found = ctx.clients.of_owner(ctx.shard.id).filter(|client| kind_of(client) == kind);
+            found.for_each(|client| describe(client, ctx.now_ms, &mut text));
         }
         n if n > 3 && is_word(args.get(2), "ID") => {
             let mut ids = Vec::with_capacity(n - 3);
@@ -102,6 +103,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
     let letters = [
+        (client.subscribed.is_some(), 'P'),
         (client.multi.is_some(), 'x'),
         (client.closing == Closing::AfterReplies, 'c'),
         (client.closing == Closing::Now, 'A'),
@@ -113,10 +115,11 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     if flags.is_empty() {
         flags.push('N');
     }
+    let subscribed = |count: fn(&Subscribed) -> usize| client.subscribed.as_ref().map_or(0, |all| count(all));
     let unread = client.query.len() - client.query_at;
     let multi_bytes = client.multi.as_ref().map_or(0, |multi| multi.bytes);
     let line = format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
          qbuf={unread} qbuf-free={} argv-mem=0 multi-mem={multi_bytes} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} \
          events={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} tot-net-out={} \
          tot-cmds={}",
@@ -128,6 +131,9 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         (now_ms - client.created_ms).max(0) / 1000,
         (now_ms - client.last_active_ms).max(0) / 1000,
         client.db.0,
+        subscribed(|all| all.channels.len()),
+        subscribed(|all| all.patterns.len()),
+        subscribed(|all| all.shard_channels.len()),
         client.multi.as_ref().map_or(-1, |multi| multi.queue.len() as i64),
         client.watched.len(),
         client.query.capacity() - unread.min(client.query.capacity()),
@@ -150,13 +156,17 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The kinds of connections that Redis tells apart; only normal ones exist yet.
+/// The kinds of connections that Redis tells apart; there are no replicas and masters yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientType {
     Normal,
     Replica,
     Pubsub,
     Master,
+}
+
+fn kind_of(client: &Client) -> ClientType {
+    if client.subscribed.is_some() { ClientType::Pubsub } else { ClientType::Normal }
 }
 
 fn client_type(word: &[u8]) -> Result<ClientType, CommandError> {
@@ -231,7 +241,7 @@ impl<'a> KillFilter<'a> {
         is(self.address, &client.address)
             && is(self.local_address, &client.local_address)
             && self.id.is_none_or(|id| id == client.number as i64)
-            && self.kind.is_none_or(|kind| kind == ClientType::Normal)
+            && self.kind.is_none_or(|kind| kind == kind_of(client))
             && self.max_age_s.is_none_or(|age| (now_ms - client.created_ms) / 1000 >= age)
     }
 }

@@ -11,6 +11,7 @@ use crate::glob::{Case, glob_match};
 #[rustfmt::skip]
 pub const SUBCOMMANDS: &[Command] = &[
     row("command|count", 2, Handler::Conn(command_count), "The number of commands").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("command|docs", -2, Handler::Conn(super::docs::command_docs), "What commands are for, and their arguments").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output_order"]),
     row("command|getkeys", -3, Handler::Conn(command_getkeys), "The keys of a request").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
     row("command|getkeysandflags", -3, Handler::Conn(command_getkeysandflags), "The keys of a request, and what it does to them").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
     row("command|help", 2, Handler::Conn(command_help), "The subcommands of COMMAND").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
@@ -176,7 +177,7 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
         return Err(CommandError::text("ERR Invalid command specified"));
     };
     let command = row.command;
-    if command.keys.is_empty() {
+    if command.keys.iter().all(|spec| spec.flags.has(KeyFlags::NOT_KEY)) {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
     if !command.accepts(request.len()) {

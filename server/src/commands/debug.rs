@@ -2,7 +2,7 @@
 //! subcommands, but COMMAND does not show them, and each checks its own number of arguments: Redis has one
 //! error for both.
 //!
-//! `DEBUG TURNS [RESET]` is Skerry's own, as is STRINGMATCH-LEN's reply: Redis 8.2.3 does not know the word.
+//! `DEBUG TURNS [RESET]` and `DEBUG EVENTS` are Skerry's own, as is STRINGMATCH-LEN's reply: Redis 8.2.3 does not know the word.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,7 @@ pub const WORDS: &[Command] = &[
     row("debug|digest", -2, Handler::Split(digest, Merge::Custom(digest_merge)), "A fingerprint of all data").flags(FLAGS),
     row("debug|digest-value", -2, Handler::Shard(digest_value), "Fingerprints of values").flags(FLAGS).keys(&[range(KeyFlags::RO, 2, -1, 1)]),
     row("debug|error", -2, Handler::Conn(error), "Answers its argument as an error").flags(FLAGS),
+    row("debug|events", -2, Handler::Split(events, Merge::Concat), "The keyspace events of all shards since it was last asked").flags(FLAGS),
     row("debug|help", -2, Handler::Conn(help), "The words of DEBUG").flags(FLAGS),
     row("debug|log", -2, Handler::Conn(log), "Writes its argument to the log").flags(FLAGS),
     row("debug|object", -2, Handler::Shard(object), "What is known of a key's value").flags(FLAGS).keys(&[range(KeyFlags::RO, 2, 0, 1)]),
@@ -164,6 +165,22 @@ fn error(_conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     Err(CommandError::Bytes(args.get(2).to_vec()))
 }
 
+/// DEBUG EVENTS: (database, class, event, key) of what happened since the last call, in each shard's order. The first
+/// call begins the record.
+fn events(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    expect_args(args, 2)?;
+    let events = ctx.shard.take_events();
+    ctx.reply.array(events.len());
+    for event in events {
+        ctx.reply.array(4);
+        ctx.reply.integer(i64::from(event.db.0));
+        ctx.reply.bulk(event.class.letter().to_string().as_bytes());
+        ctx.reply.bulk(event.name.as_bytes());
+        ctx.reply.bulk(&event.key);
+    }
+    Ok(())
+}
+
 /// DEBUG LOG message
 fn log(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     expect_args(args, 3)?;
@@ -267,6 +284,8 @@ const HELP: &[&str] = &[
     "ERROR <string>",
     "    Return a Redis protocol error with <string> as message. Useful for clients",
     "    unit tests to simulate Redis errors.",
+    "EVENTS",
+    "    The keyspace events since the last call; the first call begins the record.",
     "LOG <message>",
     "    Write <message> to the server log.",
     "OBJECT <key>",

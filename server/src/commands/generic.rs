@@ -321,7 +321,7 @@ fn adopt(ctx: &mut Ctx<'_>, db: DbIndex, key: &Key<'_>, entry: Entry) {
     let was_raw = encoding_name(entry.as_ref()) == RAW;
     let entry = if entry.as_ref().key() == key.bytes { entry } else { entry.with_key(key.bytes) };
     let is_raw = encoding_name(entry.as_ref()) == RAW;
-    ctx.shard.keyspace(db).adopt(key.hash, entry);
+    ctx.shard.keyspace(db).bear(key.hash, entry);
     if was_raw && !is_raw {
         ctx.shard.keyspace(db).edit_string(key, 0, |_| ());
     }
@@ -576,7 +576,7 @@ fn encoding_name(entry: EntryRef<'_>) -> &'static str {
 
 fn object_encoding(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 2);
-    match ctx.shard.read(ctx.at(), &key) {
+    match ctx.shard.read_untold(ctx.at(), &key) {
         Some(entry) => ctx.reply.bulk(encoding_name(entry).as_bytes()),
         None => ctx.reply.null(),
     }

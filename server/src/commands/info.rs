@@ -18,6 +18,7 @@ use crate::command_stats::CommandCounts;
 use crate::config::Config;
 use crate::error::Outcome;
 use crate::process::{self, Whose};
+use crate::pubsub::Kind;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
 
 /// When a section is shown without being named.
@@ -69,6 +70,7 @@ enum Part {
     Hits,
     Misses,
     Expired,
+    ExpiredSubkeys,
     Evicted,
     Dirty,
     TableBytes,
@@ -78,9 +80,12 @@ enum Part {
     MaxInput,
     MaxOutput,
     HasGarbage,
-    /// Keys, keys with a deadline, and the sum of what they have to live.
+    /// Keys, keys with a deadline, the sum of what they have to live, and hashes that have fields with a deadline.
     Databases,
 }
+
+/// Numbers of a database.
+const PER_DATABASE: usize = 4;
 
 /// INFO [section [section ...]]: this shard's part.
 pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
@@ -94,6 +99,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         stats.keyspace_hits,
         stats.keyspace_misses,
         stats.expired_keys,
+        stats.expired_subkeys,
         stats.evicted_keys,
         stats.dirty,
         table_bytes as u64,
@@ -106,7 +112,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     ];
     debug_assert_eq!(numbers.len(), Part::Databases as usize);
     let keyspaces = ctx.shard.keyspaces();
-    ctx.reply.array(numbers.len() + 3 * keyspaces.len());
+    ctx.reply.array(numbers.len() + PER_DATABASE * keyspaces.len());
     for number in numbers {
         ctx.reply.integer(number as i64);
     }
@@ -115,6 +121,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         ctx.reply.integer(keyspace.len() as i64);
         ctx.reply.integer(n_expires);
         ctx.reply.integer(keyspace.avg_ttl_ms(ctx.now_ms).saturating_mul(n_expires));
+        ctx.reply.integer(keyspace.n_timed_hashes() as i64);
     }
     Ok(())
 }
@@ -249,7 +256,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
         "blocked_clients" => 0,
         "tracking_clients" => 0,
-        "pubsub_clients" => 0,
+        "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
         "clients_in_timeout_table" => 0,
         "total_watched_keys" => facts.sum(Part::WatchedKeys),
@@ -387,7 +394,7 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "sync_full" => 0,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
-        "expired_subkeys" => 0,
+        "expired_subkeys" => facts.sum(Part::ExpiredSubkeys),
         "expired_keys" => facts.sum(Part::Expired),
         "expired_stale_perc" => "0.00",
         "expired_time_cap_reached_count" => 0,
@@ -399,9 +406,12 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "current_eviction_exceeded_time" => 0,
         "keyspace_hits" => facts.sum(Part::Hits),
         "keyspace_misses" => facts.sum(Part::Misses),
+        "pubsub_channels" => facts.server.subscriptions.n_channels(Kind::Channel),
+        "pubsub_patterns" => facts.server.subscriptions.n_patterns(),
+        "pubsubshard_channels" => facts.server.subscriptions.n_channels(Kind::Shard),
     }
     neutral! { out;
-        "pubsub_channels:0" "pubsub_patterns:0" "pubsubshard_channels:0" "latest_fork_usec:0" "total_forks:0"
+        "latest_fork_usec:0" "total_forks:0"
         "migrate_cached_sockets:0" "slave_expires_tracked_keys:0" "active_defrag_hits:0" "active_defrag_misses:0"
         "active_defrag_key_hits:0" "active_defrag_key_misses:0" "total_active_defrag_time:0"
         "current_active_defrag_time:0" "tracking_total_keys:0" "tracking_total_items:0" "tracking_total_prefixes:0"
@@ -504,12 +514,16 @@ fn errorstats(facts: &Facts<'_>, out: &mut String) {
 
 fn keyspace(facts: &Facts<'_>, out: &mut String) {
     let first = Part::Databases as usize;
-    let n_databases = (facts.parts[0].len() - first) / 3;
+    let n_databases = (facts.parts[0].len() - first) / PER_DATABASE;
     for db in 0..n_databases {
-        let [keys, expires, ttl_sum] = [0, 1, 2].map(|at| facts.sum_at(first + 3 * db + at));
+        let [keys, expires, ttl_sum, subexpiry] =
+            [0, 1, 2, 3].map(|at| facts.sum_at(first + PER_DATABASE * db + at));
         if keys > 0 {
             let avg_ttl = if expires > 0 { ttl_sum / expires } else { 0 };
-            line(out, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry=0"));
+            line(
+                out,
+                format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"),
+            );
         }
     }
 }

@@ -5,14 +5,16 @@
 
 use std::ops::Range;
 
+use skerry_resp::reply::Reply;
+
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
 use crate::shard::EventClass;
-use crate::types::List;
 use crate::types::list::End;
+use crate::types::{Limits, List};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -70,7 +72,7 @@ fn push_if_exists(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
     Ok(())
 }
 
-fn push_event(end: End) -> &'static str {
+pub(super) fn push_event(end: End) -> &'static str {
     match end {
         End::Front => "lpush",
         End::Back => "rpush",
@@ -78,23 +80,30 @@ fn push_event(end: End) -> &'static str {
 }
 
 fn lpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    pop(ctx, args, End::Front, "lpop")
+    pop(ctx, args, End::Front)
 }
 
 fn rpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    pop(ctx, args, End::Back, "rpop")
+    pop(ctx, args, End::Back)
 }
 
-/// LPOP and RPOP; their names are the names of their events.
-fn pop(ctx: &mut Ctx<'_>, args: Args<'_>, end: End, name: &'static str) -> Outcome {
-    match args.len() {
-        2 => pop_one(ctx, args, end, name),
-        3 => pop_several(ctx, args, end, name),
-        _ => Err(CommandError::WrongArity(name)),
+/// The event of a pop, and the name of the command that is nothing else.
+pub(super) fn pop_event(end: End) -> &'static str {
+    match end {
+        End::Front => "lpop",
+        End::Back => "rpop",
     }
 }
 
-fn pop_one(ctx: &mut Ctx<'_>, args: Args<'_>, end: End, event: &'static str) -> Outcome {
+fn pop(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
+    match args.len() {
+        2 => pop_one(ctx, args, end),
+        3 => pop_several(ctx, args, end),
+        _ => Err(CommandError::WrongArity(pop_event(end))),
+    }
+}
+
+fn pop_one(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
     let key = ctx.key(args, 1);
     let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else {
         ctx.reply.null();
@@ -105,11 +114,11 @@ fn pop_one(ctx: &mut Ctx<'_>, args: Args<'_>, end: End, event: &'static str) -> 
     }
     list.pop(end, ctx.limits);
     let is_empty = list.is_empty();
-    shrunk(ctx, &key, event, is_empty);
+    shrunk(ctx, &key, pop_event(end), is_empty);
     Ok(())
 }
 
-fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>, end: End, event: &'static str) -> Outcome {
+fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
     let count = args.count(2)?;
     let key = ctx.key(args, 1);
     let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else {
@@ -120,26 +129,38 @@ fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>, end: End, event: &'static str)
         ctx.reply.array(0);
         return Ok(());
     }
-    let len = list.len();
-    let n = count.min(len);
-    ctx.reply.array(n);
-    match end {
-        End::Front => list.range(0..n).for_each(|element| reply_element(element, &mut ctx.reply)),
-        End::Back => list.range_rev(len - n..len).for_each(|element| reply_element(element, &mut ctx.reply)),
-    }
-    // A list that goes as a whole is freed in slices, with its key.
-    if n < len {
-        match end {
-            End::Front => list.trim(n..len, ctx.limits),
-            End::Back => list.trim(0..len - n, ctx.limits),
-        }
-    }
-    shrunk(ctx, &key, event, n == len);
+    let is_empty = take(list, count, end, ctx.limits, &mut ctx.reply);
+    shrunk(ctx, &key, pop_event(end), is_empty);
     Ok(())
 }
 
+/// Takes elements off one end and shows them; true if none is left.
+pub(super) fn take(list: &mut List, count: usize, end: End, limits: &Limits, reply: &mut Reply<'_>) -> bool {
+    let len = list.len();
+    let n = count.min(len);
+    reply.array(n);
+    match end {
+        End::Front => list.range(0..n).for_each(|element| reply_element(element, reply)),
+        End::Back => list.range_rev(len - n..len).for_each(|element| reply_element(element, reply)),
+    }
+    // A list that goes as a whole is freed in slices, with its key.
+    if n < len {
+        drop_end(list, n, end, limits);
+    }
+    n == len
+}
+
+/// Removes `n` elements of one end.
+pub(super) fn drop_end(list: &mut List, n: usize, end: End, limits: &Limits) {
+    let len = list.len();
+    match end {
+        End::Front => list.trim(n..len, limits),
+        End::Back => list.trim(0..len - n, limits),
+    }
+}
+
 /// Reports `event` on a list that has lost elements, and removes it if none is left.
-fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool) {
+pub(super) fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool) {
     ctx.changed(key, EventClass::List, event);
     if is_empty {
         ctx.remove_emptied(key);

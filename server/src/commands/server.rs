@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use signal_hook::consts::SIGTERM;
 
-use super::{cluster, command_info, config, connection, debug, info, memory, reply_help};
+use super::{cluster, command_info, config, connection, debug, info, lolwut, memory, reply_help};
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
@@ -25,6 +25,7 @@ pub const COMMANDS: &[Command] = &[
     row("swapdb", 3, Handler::Whole(swapdb), "Exchanges two databases").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::DANGEROUS.with(Acl::KEYSPACE)),
     row("time", 1, Handler::Conn(time), "The time of day in seconds and microseconds").flags(Flags::FAST.with(Flags::LOADING).with(Flags::STALE)).tips(&["nondeterministic_output"]),
     row("role", 1, Handler::Conn(role), "The server's part in replication").flags(Flags::FAST.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::ADMIN.with(Acl::DANGEROUS)),
+    row("lolwut", -1, Handler::Conn(lolwut::lolwut), "A picture drawn by chance, and the version").flags(Flags::FAST.with(Flags::READONLY)),
     row("memory", -2, Handler::Container, "Tells where memory goes").subcommands(memory::SUBCOMMANDS),
     row("debug", -2, Handler::Words, "Tools for tests, behind enable-debug-command").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).subcommands(debug::WORDS),
     row("shutdown", -1, Handler::Conn(shutdown), "Stops the server").flags(Flags::ADMIN.with(Flags::ALLOW_BUSY).with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::NOSCRIPT).with(Flags::STALE)),

@@ -24,6 +24,7 @@ use crate::types::{Digits, Element, Limits, Set};
 pub const COMMANDS: &[Command] = &[
     row("sadd", -3, Handler::Shard(sadd), "Adds members and tells how many are new").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::SET).keys(&[range(KeyFlags::RW.with(KeyFlags::INSERT), 1, 0, 1)]),
     row("srem", -3, Handler::Shard(srem), "Removes members and tells how many there were").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::SET).keys(&[range(KeyFlags::RW.with(KeyFlags::DELETE), 1, 0, 1)]),
+    row("smove", 4, Handler::Shard(smove), "Moves a member from one set to another").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::SET).keys(&[range(KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::DELETE), 1, 0, 1), range(KeyFlags::RW.with(KeyFlags::INSERT), 2, 0, 1)]),
     row("sismember", 3, Handler::Shard(sismember), "Tells whether something is a member").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::SET).keys(&[range(KeyFlags::RO, 1, 0, 1)]),
     row("smismember", -3, Handler::Shard(smismember), "Tells of several things whether they are members").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::SET).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
     row("smembers", 2, Handler::Shard(smembers), "Shows all members").flags(Flags::READONLY).acl(Acl::SET).tips(&["nondeterministic_output_order"]).keys(&[range(KeyFlags::RO.with(KeyFlags::ACCESS), 1, 0, 1)]),
@@ -75,6 +76,32 @@ fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool)
     if is_empty {
         ctx.remove_emptied(key);
     }
+}
+
+fn smove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let (source, destination) = (ctx.key(args, 1), ctx.key(args, 2));
+    let member = args.get(3);
+    let limits = ctx.limits;
+    let Some(set) = ctx.shard.set_mut(ctx.at(), &source)? else {
+        ctx.shard.expire_on_access(ctx.at(), &destination);
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let is_member = set.contains(member);
+    ctx.shard.set_mut(ctx.at(), &destination)?;
+    if !is_member || source.bytes == destination.bytes {
+        ctx.reply.integer(i64::from(is_member));
+        return Ok(());
+    }
+    let is_empty =
+        ctx.shard.set_mut(ctx.at(), &source)?.is_some_and(|set| set.remove(member) && set.is_empty());
+    shrunk(ctx, &source, "srem", is_empty);
+    let set = ctx.shard.set_or_new(ctx.at(), &destination, || Set::for_members(member, 1, limits))?;
+    if set.add(member, limits) {
+        ctx.changed(&destination, EventClass::Set, "sadd");
+    }
+    ctx.reply.integer(1);
+    Ok(())
 }
 
 fn sismember(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {

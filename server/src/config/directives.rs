@@ -26,7 +26,8 @@ const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 const UINT_MAX: i64 = u32::MAX as i64;
 const I64_MAX: i64 = i64::MAX;
-const THREADS_MAX: i64 = 1024;
+/// A mask of shards is 64 bits wide.
+const THREADS_MAX: i64 = 64;
 
 const NO_SAVE: &str = "Skerry does not persist yet, use save \"\"";
 const NO_APPEND: &str = "Skerry does not persist yet, use appendonly no";
@@ -35,7 +36,6 @@ const NO_CLUSTER: &str = "Skerry has no cluster mode yet";
 const NO_TLS: &str = "Skerry does not speak TLS yet";
 const NO_ACL: &str = "Skerry has no ACL users yet, use requirepass";
 const NO_DAEMON: &str = "Skerry does not daemonize, let a service manager start it";
-const NO_SUPERVISOR: &str = "Skerry does not notify a supervisor yet";
 const NO_SYSLOG: &str = "Skerry does not log to syslog, use logfile";
 const NO_OOM_SCORE: &str = "Skerry does not adjust its OOM score yet";
 const NO_SOCKET_MARK: &str = "Skerry does not mark sockets yet";
@@ -161,7 +161,7 @@ directives! {
         plain_text("proc-title-template").checked(check::proc_title_template);
     logfile: Text = text(""); plain_text("logfile").immutable();
     locale_collate: Text = text(""); plain_text("locale-collate").checked(check::locale);
-    supervised: Supervised = Supervised::No; word("supervised").immutable().unbuilt(NO_SUPERVISOR);
+    supervised: Supervised = Supervised::No; word("supervised").immutable();
     syslog_facility: SyslogFacility = SyslogFacility::Local0; word("syslog-facility").immutable();
     loglevel: LogLevel = LogLevel::Notice; word("loglevel");
     oom_score_adj: OomScoreAdj = OomScoreAdj::No; word("oom-score-adj").unbuilt(NO_OOM_SCORE);

@@ -219,7 +219,7 @@ pub(super) fn path_of(bytes: &[u8]) -> &Path {
 }
 
 /// The system's words for an error, without Rust's "(os error 2)".
-pub(super) fn error_text(error: &std::io::Error) -> String {
+pub fn error_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -58,6 +58,9 @@ impl Node {
         self.conn_into(client, &mut scratch, |conn| handler(conn, args));
         self.push_reply(client, &scratch);
         self.scratch = scratch;
+        if !self.deliveries.is_empty() {
+            self.send_deliveries_beside(client);
+        }
         // CONFIG SET and CLIENT PAUSE hold for the rest of their own pipeline.
         if self.catch_up() {
             self.look_at_pause();
@@ -78,6 +81,7 @@ impl Node {
             config: &self.config,
             now_ms: self.now_ms,
             reply: Reply::new(out, proto),
+            deliveries: &mut self.deliveries,
         };
         if let Err(error) = run(&mut conn) {
             self.fail_into(out, start, proto, &error);

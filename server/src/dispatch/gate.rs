@@ -2,6 +2,8 @@
 //!
 //! `needs_gate` is the one branch that an ordinary request pays; `gate` is the list.
 
+use skerry_resp::reply::Proto;
+
 use super::wave::Unknown;
 use super::{Node, PauseScope};
 use crate::args::Args;
@@ -23,6 +25,7 @@ impl Node {
     pub(super) fn needs_gate(&self, client: &Client, row: &Row, args: Args<'_>) -> bool {
         !row.command.accepts(args.len())
             || client.multi.is_some()
+            || client.subscribed.is_some()
             || !client.is_authenticated
             || self.is_paused.is_some()
             || row.is_protected
@@ -46,6 +49,12 @@ impl Node {
         let needs_auth = !client.is_authenticated && !self.config.requirepass.is_empty();
         if needs_auth && !command.flags.has(Flags::NO_AUTH) {
             return self.turn_away(client, row, CommandError::NoAuth);
+        }
+        if client.subscribed.is_some()
+            && client.proto == Proto::Resp2
+            && let Some(verdict) = self.gate_of_subscriber(client, row, args)
+        {
+            return verdict;
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
             return self.turn_away(
@@ -71,6 +80,41 @@ impl Node {
             return self.enqueue(client, row, args);
         }
         Verdict::Run
+    }
+
+    /// In RESP2 a subscribed connection knows few commands, for a reply could not be told from a message.
+    fn gate_of_subscriber(
+        &mut self,
+        client: &mut Client,
+        row: &'static Row,
+        args: Args<'_>,
+    ) -> Option<Verdict> {
+        const ALLOWED: [&str; 8] = [
+            "subscribe",
+            "psubscribe",
+            "ssubscribe",
+            "unsubscribe",
+            "punsubscribe",
+            "sunsubscribe",
+            "quit",
+            "reset",
+        ];
+        let name = row.command.name;
+        if name == "ping" && args.len() <= 2 {
+            self.reply_here(client, |reply| {
+                reply.array(2);
+                reply.bulk(b"pong");
+                reply.bulk(if args.len() == 2 { args.get(1) } else { b"" });
+            });
+            return Some(Verdict::Answered);
+        }
+        if name == "ping" || ALLOWED.contains(&name) {
+            return None;
+        }
+        let text = format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+        );
+        Some(self.turn_away(client, row, CommandError::Bytes(text.into_bytes())))
     }
 
     fn stands_still(&self, client: &Client, row: &Row, scope: PauseScope) -> bool {

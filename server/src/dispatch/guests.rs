@@ -62,7 +62,7 @@ impl Node {
                 self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
         } else {
-            let Handler::Shard(handler) = lend.row.command.handler else {
+            let (Handler::Shard(handler) | Handler::Roaming(handler, _)) = lend.row.command.handler else {
                 panic!("'{}' is not lent keys", lend.row.command.name)
             };
             let args = Args::new(&lend.text, &lend.ranges);
@@ -120,13 +120,34 @@ impl Node {
             }
             return;
         }
-        let Handler::Whole(handler) = lend.row.command.handler else {
-            panic!("'{}' does not take whole shards", lend.row.command.name)
-        };
         let args = Args::new(&lend.text, &lend.ranges);
         let caller = Caller { client: lend.client, db: lend.db };
-        let mut others: Vec<&mut Box<Shard>> = shards.iter_mut().map(|(_, shard)| shard).collect();
-        self.on_all_shards(&mut others, handler, caller, lend.proto, out, args);
+        match lend.row.command.handler {
+            Handler::Roaming(handler, _) => self.roam_into(handler, caller, lend.proto, out, args, shards),
+            Handler::Whole(handler) => {
+                let mut others: Vec<&mut Box<Shard>> = shards.iter_mut().map(|(_, shard)| shard).collect();
+                self.on_all_shards(&mut others, handler, caller, lend.proto, out, args);
+            }
+            _ => panic!("'{}' does not take whole shards", lend.row.command.name),
+        }
+    }
+
+    /// Runs a `Roaming` handler into `out`, with the other shards at hand.
+    pub(super) fn roam_into(
+        &mut self,
+        handler: ShardHandler,
+        caller: Caller,
+        proto: Proto,
+        out: &mut Vec<u8>,
+        args: Args<'_>,
+        others: &mut [(ShardId, Box<Shard>)],
+    ) {
+        let start = out.len();
+        let mut ctx = ctx!(self, caller, out, proto);
+        ctx.elsewhere = others;
+        if let Err(error) = handler(&mut ctx, args) {
+            self.fail_into(out, start, proto, &error);
+        }
     }
 
     /// Runs a handler on the own shard and on `others`; the own shard's reply counts.

@@ -119,6 +119,7 @@ impl Node {
                     let shard = if mode == HoldMode::Whole { shards.next() } else { None };
                     self.take_return(from, lend, &loans, returned, shard, changed);
                 }
+                Message::Deliver { delivered, clients } => self.deliver_here(delivered, clients),
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),
@@ -126,6 +127,7 @@ impl Node {
                 },
             }
         }
+        self.send_deliveries();
         self.ranges = ranges;
         batch.bytes = bytes;
         batch.recycle();
@@ -266,7 +268,9 @@ impl Node {
     ) -> Option<Box<dyn crate::command::Job>> {
         let caller = Caller { client: head.client, db: head.db };
         let (handler, proto) = match row.command.handler {
-            Handler::Shard(handler) | Handler::Cursor(handler) => (handler, head.proto),
+            Handler::Shard(handler) | Handler::Cursor(handler) | Handler::Roaming(handler, _) => {
+                (handler, head.proto)
+            }
             Handler::Split(handler, merge) => (handler, part_proto(merge, head.proto)),
             Handler::Any(handler) => {
                 self.running = row.id;

@@ -103,6 +103,7 @@ impl Node {
         }
         let (mode, keys) = match row.command.handler {
             Handler::Whole(_) => (HoldMode::Whole, Vec::new()),
+            Handler::Roaming(_, roams) if roams(args) => (HoldMode::Whole, Vec::new()),
             _ if row.command.is_write() => (HoldMode::Exclusive, Self::keys_of(row, args)),
             _ => (HoldMode::Shared, Self::keys_of(row, args)),
         };
@@ -423,12 +424,16 @@ impl Node {
                 client.lent.remove(&self.server.hash_key(key));
             }
         }
+        // What a transaction has published follows its reply.
+        let published = std::mem::take(&mut self.deliveries);
         if is_there {
             self.settle(client);
         }
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
         self.answer(lend.client, lend.sequence, &out);
+        self.deliveries.extend(published);
+        self.send_deliveries();
     }
 
     /// The other half was refused: the command becomes a lend in its ordered round.

@@ -20,6 +20,7 @@ macro_rules! ctx {
     ($node:expr, $caller:expr, $out:expr, $proto:expr) => {
         $crate::command::Ctx {
             shard: &mut $node.shard,
+            elsewhere: &mut [],
             clients: &mut $node.clients,
             server: &$node.server,
             config: &$node.config,
@@ -35,6 +36,7 @@ macro_rules! ctx {
 }
 
 mod answers;
+mod deliveries;
 mod gate;
 mod gather;
 mod grants;
@@ -63,6 +65,7 @@ use crate::config::{Config, PipelineOrder};
 use crate::lend::holds::{Freed, Holds};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
+use crate::pubsub::Delivery;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
@@ -119,6 +122,8 @@ pub struct Node {
     /// Clients with output to write, or that are to be closed.
     pub dirty: Vec<ClientId>,
     paused: Vec<ClientId>,
+    /// Published by requests that have run, not yet sent.
+    deliveries: Vec<Delivery>,
     pub now_ms: i64,
     is_paused: Option<PauseScope>,
     /// Set by the worker when used memory is over `maxmemory` and nothing can be evicted.
@@ -194,6 +199,7 @@ impl Node {
             runnable: VecDeque::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
+            deliveries: Vec::new(),
             now_ms,
             is_paused: None,
             is_over_memory: false,
@@ -229,6 +235,8 @@ impl Node {
         self.now_ms = now_ms;
         self.work.begin_turn();
         self.catch_up();
+        // A shard that was away as a whole may have missed a change.
+        self.shard.set_notified(self.config.notify_keyspace_events);
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
@@ -311,7 +319,9 @@ impl Node {
 
     /// Removes some dead keys; true if there may be more.
     pub fn expire_slice(&mut self, budget: usize) -> bool {
-        self.shard.expire_slice(self.now_ms, budget)
+        let is_more = self.shard.expire_slice(self.now_ms, budget);
+        self.send_deliveries();
+        is_more
     }
 
     /// Once a second: what the control plane reads of this worker.
@@ -328,7 +338,8 @@ impl Node {
 
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
-        let client = self.clients.remove(id)?;
+        let mut client = self.clients.remove(id)?;
+        self.unsubscribe_all(&mut client);
         self.work.leave(id);
         self.end_watches(id, client.watch_mask);
         if client.parked == Parked::Hold {

@@ -7,7 +7,7 @@ use super::wave::{Admit, Item};
 use super::{CREDIT, Node, gate};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, ReplyMode, Slot};
-use crate::command::{Command, Flow, Handler};
+use crate::command::{Command, Flags, Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::error::CommandError;
 use crate::lend::holds::Who;
@@ -101,6 +101,9 @@ impl Node {
                 self.scratch = scratch;
                 Step::Done
             }
+            Handler::Conn(_) if row.command.flags.has(Flags::PUBSUB) && self.has_full_outbox(client) => {
+                Step::Parked
+            }
             Handler::Conn(handler) => {
                 self.run_conn(client, handler, args);
                 Step::Done
@@ -132,6 +135,17 @@ impl Node {
                     }
                     None => self.start_lend(client, row, args),
                 },
+            },
+            Handler::Roaming(handler, _) if self.n_shards() == 1 => {
+                self.run_shard(client, handler, args);
+                Step::Done
+            }
+            Handler::Roaming(_, roams) if roams(args) => self.start_lend(client, row, args),
+            Handler::Roaming(handler, _) => match self.single_owner(row, args) {
+                Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
+                    node.run_shard(client, handler, args);
+                }),
+                None => self.start_lend(client, row, args),
             },
             Handler::Any(handler) => self.route_any(client, row, item, args, admit, handler),
             Handler::Cursor(handler) => {
@@ -329,6 +343,16 @@ impl Node {
         let peer = usize::from(peer.0);
         self.credit[peer] += 1;
         debug_assert!(self.credit[peer] <= CREDIT, "credit given back twice");
+    }
+
+    /// Whether a peer is behind with so much that a publisher has to wait until it has taken some of it.
+    fn has_full_outbox(&mut self, client: &mut Client) -> bool {
+        let full = self.outboxes.iter().position(|outbox| outbox.bytes.len() > MAX_OUTBOX_BYTES);
+        if let Some(peer) = full {
+            self.credit_waiters[peer].push(client.id);
+            client.parked = Parked::Credit;
+        }
+        full.is_some()
     }
 
     /// Called once a turn, when outboxes were published: clients that lacked credit go on.

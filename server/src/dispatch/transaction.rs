@@ -74,6 +74,7 @@ impl Node {
                 }
                 client.is_no_evict = false;
                 client.is_no_touch = false;
+                self.unsubscribe_all(client);
                 client.name.clear();
                 client.is_authenticated = self.config.requirepass.is_empty();
                 self.reply_here(client, |reply| reply.simple("RESET"));
@@ -192,8 +193,10 @@ impl Node {
             return Step::Done;
         }
         let multi = client.multi.take().expect("seen above");
-        let is_whole = multi.queue.iter().any(|queued| {
-            matches!(queued.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_))
+        let is_whole = multi.queue.iter().any(|queued| match queued.command.handler {
+            Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_) => true,
+            Handler::Roaming(_, roams) => roams(queued.args()),
+            _ => false,
         });
         let watched = std::mem::take(&mut client.watched);
         let mut keys: Vec<&[u8]> = watched.iter().map(|key| &**key).collect();
@@ -409,6 +412,14 @@ impl Node {
                 });
             }
             Handler::Shard(handler) => {
+                self.with_keys_here(row, args, others, |node| {
+                    node.shard_into(handler, caller, proto, out, args)
+                });
+            }
+            Handler::Roaming(handler, roams) if roams(args) => {
+                self.roam_into(handler, caller, proto, out, args, others);
+            }
+            Handler::Roaming(handler, _) => {
                 self.with_keys_here(row, args, others, |node| {
                     node.shard_into(handler, caller, proto, out, args)
                 });

@@ -181,6 +181,7 @@ impl Node {
             self.dirty.push(client.id);
         }
         self.clients.put_back(client);
+        self.send_deliveries();
     }
 
     /// Lets a client go on that was parked for `reason`.

@@ -54,8 +54,12 @@ pub struct Weighted<'a> {
 }
 
 impl Weighted<'_> {
-    fn weighed(self, score: f64) -> f64 {
-        number_or_zero(self.weight * score)
+    /// Under COUNT a member's score is passed over: what counts is that it is there.
+    fn weighed(self, score: f64, aggregate: Aggregate) -> f64 {
+        match aggregate {
+            Aggregate::Sum | Aggregate::Min | Aggregate::Max => self.weight * score,
+            Aggregate::Count => self.weight,
+        }
     }
 }
 
@@ -65,12 +69,14 @@ pub enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The sum of the weights of the inputs that have the member (Redis 8.8).
+    Count,
 }
 
 impl Aggregate {
     fn join(self, score: f64, other: f64) -> f64 {
         match self {
-            Aggregate::Sum => number_or_zero(score + other),
+            Aggregate::Sum | Aggregate::Count => number_or_zero(score + other),
             Aggregate::Min => {
                 if other < score {
                     other
@@ -98,7 +104,7 @@ pub fn union<'a>(inputs: &[Weighted<'a>], aggregate: Aggregate, seed: HashSeed) 
     let mut joined: HashMap<Element<'a>, f64, ElementHash> = HashMap::with_hasher(ElementHash(seed));
     for input in by_len(inputs) {
         for (member, score) in input.source.iter() {
-            let score = input.weighed(score);
+            let score = number_or_zero(input.weighed(score, aggregate));
             match joined.entry(member.canonical()) {
                 Entry::Vacant(place) => _ = place.insert(score),
                 Entry::Occupied(mut old) => *old.get_mut() = aggregate.join(*old.get(), score),
@@ -113,10 +119,10 @@ pub fn intersection<'a>(inputs: &[Weighted<'a>], aggregate: Aggregate) -> Vec<Sc
     let inputs = by_len(inputs);
     let Some((smallest, others)) = inputs.split_first() else { return Vec::new() };
     let joined = smallest.source.iter().filter_map(|(member, score)| {
-        let mut joined = smallest.weighed(score);
+        let mut joined = number_or_zero(smallest.weighed(score, aggregate));
         for other in others {
             // Not made a number first, as Redis does not: a sum with it is 0, a minimum or maximum passes it over.
-            joined = aggregate.join(joined, other.weight * other.source.score(member)?);
+            joined = aggregate.join(joined, other.weighed(other.source.score(member)?, aggregate));
         }
         Some((member, joined))
     });

@@ -10,8 +10,9 @@
 use std::ops::Range;
 
 use super::Limits;
-use super::element::{Element, Encoded};
+use super::element::{Digits, Element, Encoded};
 use super::node::NodeLimit;
+pub use super::node::Part;
 pub use super::packed::End;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
@@ -36,6 +37,17 @@ impl Default for List {
 impl List {
     pub fn new() -> Self {
         Self(Repr::Packed(Packed::new()))
+    }
+
+    /// What SORT stores: a quicklist, or a listpack if it came to one node within the limit.
+    pub fn of<'e>(elements: impl Iterator<Item = Element<'e>>, limits: &Limits) -> Self {
+        let limit = NodeLimit::of(limits.list_max_listpack_size);
+        let mut quick = Quicklist::default();
+        elements.for_each(|element| quick.push_back(element.as_bytes(&mut Digits::new()), limit));
+        match quick.take_only_node(limit) {
+            Some(packed) => Self(Repr::Packed(packed)),
+            None => Self(Repr::Quick(Box::new(quick))),
+        }
     }
 
     #[inline]
@@ -131,6 +143,13 @@ impl List {
         if self.is_empty() {
             return false;
         }
+        self.pop_as_is(end);
+        self.become_packed_if_half(limits);
+        true
+    }
+
+    /// The same without a look at the encoding. The list is not empty.
+    fn pop_as_is(&mut self, end: End) {
         match (&mut self.0, end) {
             (Repr::Packed(packed), End::Front) => {
                 packed.pop_front();
@@ -143,8 +162,14 @@ impl List {
             (Repr::Quick(quick), End::Front) => quick.pop_front(),
             (Repr::Quick(quick), End::Back) => quick.pop_back(),
         }
+    }
+
+    /// Moves the element at one end to an end. The encoding is looked at when both have happened, as in Redis.
+    pub fn rotate(&mut self, from: End, to: End, limits: &Limits) {
+        let Some(element) = self.peek(from).map(|element| element.to_vec()) else { return };
+        self.pop_as_is(from);
+        self.push(to, std::iter::once(&element[..]), limits);
         self.become_packed_if_half(limits);
-        true
     }
 
     pub fn pop_front(&mut self, limits: &Limits) -> bool {
@@ -301,6 +326,15 @@ impl List {
         }
     }
 
+    /// What it is made of, first to last.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let (packed, quick) = match &self.0 {
+            Repr::Packed(packed) => (Some(Part::Packed(packed)), None),
+            Repr::Quick(quick) => (None, Some(quick.parts())),
+        };
+        packed.into_iter().chain(quick.into_iter().flatten())
+    }
+
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         match &self.0 {
@@ -336,6 +370,44 @@ impl List {
             packed.give_back();
             self.0 = Repr::Packed(packed);
         }
+    }
+}
+
+/// A list in the making, out of parts that come first to last.
+#[derive(Default)]
+pub struct Assembly(Quicklist);
+
+impl Assembly {
+    /// Room for so many packed parts.
+    pub fn with_capacity(n_parts: usize) -> Self {
+        Self(Quicklist::with_capacity(n_parts))
+    }
+
+    /// Adds elements that shall stay together.
+    pub fn packed(&mut self, packed: Packed) {
+        self.0.append_packed(packed);
+    }
+
+    /// Adds an element.
+    pub fn element(&mut self, element: &[u8], limits: &Limits) {
+        self.0.push_back(element, NodeLimit::of(limits.list_max_listpack_size));
+    }
+
+    /// The list in the big encoding, however small it is.
+    pub fn finish_big(self) -> List {
+        List(Repr::Quick(Box::new(self.0)))
+    }
+
+    /// The list, in the encoding Redis gives it.
+    pub fn finish(mut self, limits: &Limits) -> List {
+        let packed = self.0.take_only_node(NodeLimit::of(limits.list_max_listpack_size));
+        List(match packed {
+            Some(mut packed) => {
+                packed.give_back();
+                Repr::Packed(packed)
+            }
+            None => Repr::Quick(Box::new(self.0)),
+        })
     }
 }
 

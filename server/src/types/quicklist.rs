@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::element::{Element, Encoded};
-use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit};
+use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit, Part};
 use super::packed::{End, Growth, LISTPACK_FRAME_BYTES, Packed};
 
 /// A new node takes this much at once, times the number of nodes: never over a fraction of the list.
@@ -64,6 +64,39 @@ impl Quicklist {
                 limit.is_half(packed.listpack_bytes(), packed.len()).then(|| std::mem::take(packed))
             }
             Some(_) | None => None,
+        }
+    }
+
+    /// The only node, if it is packed and within the limit; of no node at all an empty one.
+    pub(super) fn take_only_node(&mut self, limit: NodeLimit) -> Option<Packed> {
+        match self.nodes.front_mut() {
+            None => Some(Packed::new()),
+            Some(Node::Packed(packed)) if self.len == packed.len() => {
+                let fits = !limit.is_exceeded(packed.listpack_bytes(), packed.len());
+                fits.then(|| {
+                    packed.give_back();
+                    std::mem::take(packed)
+                })
+            }
+            Some(_) => None,
+        }
+    }
+
+    // ---- parts
+
+    pub(super) fn with_capacity(n_nodes: usize) -> Self {
+        Self { nodes: VecDeque::with_capacity(n_nodes), len: 0 }
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.nodes.iter().map(Node::lend)
+    }
+
+    /// Appends a node of these elements; nothing if there are none.
+    pub(super) fn append_packed(&mut self, packed: Packed) {
+        self.len += packed.len();
+        if !packed.is_empty() {
+            self.nodes.push_back(Node::Packed(packed));
         }
     }
 

@@ -50,6 +50,12 @@ struct Child<T: Copy> {
     node: Node<T>,
 }
 
+/// `0..len` in as few parts of at most `max` as there can be, none much smaller than another.
+fn even_parts(len: usize, max: usize) -> impl Iterator<Item = Range<usize>> {
+    let n_parts = len.div_ceil(max);
+    (0..n_parts).map(move |part| part * len / n_parts..(part + 1) * len / n_parts)
+}
+
 /// How many nodes came or went in one change.
 #[derive(Default)]
 struct Nodes {
@@ -60,6 +66,34 @@ struct Nodes {
 impl<T: Copy> Ranking<T> {
     pub(super) fn new() -> Self {
         Self { root: Node::Leaf(Box::default()), len: 0, n_leaves: 1, n_inners: 0 }
+    }
+
+    /// The ranking of items that ascend already: no comparison, full leaves.
+    pub(super) fn of_ascending(items: &[T]) -> Self {
+        if items.is_empty() {
+            return Self::new();
+        }
+        let (mut n_leaves, mut n_inners) = (0, 0);
+        let mut level: Vec<Child<T>> = even_parts(items.len(), LEAF_ITEMS)
+            .map(|part| {
+                n_leaves += 1;
+                Child::of(Node::Leaf(Box::new(Leaf::from_slice(&items[part]))))
+            })
+            .collect();
+        while level.len() > 1 {
+            let n = level.len();
+            let mut children = level.into_iter();
+            level = even_parts(n, INNER_CHILDREN)
+                .map(|part| {
+                    n_inners += 1;
+                    Child::of(Node::Inner(Box::new(Inner {
+                        children: children.by_ref().take(part.len()).collect(),
+                    })))
+                })
+                .collect();
+        }
+        let root = level.pop().expect("there is an item").node;
+        Self { root, len: items.len(), n_leaves, n_inners }
     }
 
     #[inline]

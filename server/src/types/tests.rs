@@ -3,8 +3,11 @@
 //! `recorded/*.txt` hold random programs that a live Redis 8.2.3 ran, with the length and OBJECT ENCODING after each
 //! command. The models are std's collections; after each step the invariants are checked.
 
+mod aggregate_model;
+mod bitmap_model;
 mod encodings;
 mod hash_model;
+mod hyperloglog_model;
 mod list_model;
 mod memory;
 mod set_model;

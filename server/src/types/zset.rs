@@ -97,6 +97,70 @@ impl Zset {
         Self(Repr::Ranked(Box::new(Ranked::new(seed))))
     }
 
+    /// What a command stores: members in the order of a sorted set, each once, in the encoding that Redis gives them
+    /// (`zsetConvertToListpackIfNeeded`).
+    pub fn of_ascending(scored: &[Scored<'_>], limits: &Limits) -> Self {
+        let (n_longest, n_bytes) = scored
+            .iter()
+            .map(|(member, _)| member.n_bytes())
+            .fold((0, 0), |(longest, sum), n| (longest.max(n), sum + n));
+        if scored.len() <= limits.zset_max_listpack_entries
+            && n_longest <= limits.zset_max_listpack_value
+            && n_bytes <= PACKED_MAX_BYTES
+        {
+            let mut packed = Packed::new();
+            for (member, score) in scored {
+                packed.push_back(&Encoded::new(member.canonical()), Growth::Tight);
+                push_score(*score, |score| packed.push_back(score, Growth::Tight));
+            }
+            return Self(Repr::Packed(packed));
+        }
+        let mut ranked = Ranked::new(limits.seed);
+        let file = |(member, score): &Scored<'_>| {
+            let member = Member::with_value(member.as_bytes(&mut Digits::new()), &score.to_le_bytes());
+            ranked.member_bytes += member.allocated_bytes();
+            let place = member.as_ref().place();
+            let hash = ranked.table.hash(member.as_ref().field());
+            ranked.table.insert(hash, member);
+            Item { score: *score, place }
+        };
+        let items: Vec<Item> = scored.iter().map(file).collect();
+        ranked.ranking = Ranking::of_ascending(&items);
+        Self(Repr::Ranked(Box::new(ranked)))
+    }
+
+    /// A sorted set of members that are all different, in its order; None if they are not in order or a score is NaN.
+    pub fn of_checked<'a>(scored: impl Iterator<Item = Scored<'a>>, limits: &Limits) -> Option<Self> {
+        let mut packed = Packed::new();
+        let mut before: Option<Scored<'a>> = None;
+        for (element, score) in scored {
+            let is_behind = before.is_none_or(|(other, other_score)| {
+                let is_named_behind =
+                    || other.as_bytes(&mut Digits::new()) < element.as_bytes(&mut Digits::new());
+                other_score < score || other_score == score && is_named_behind()
+            });
+            if !is_behind || score.is_nan() {
+                return None;
+            }
+            packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
+            if score == 0.0 && score.is_sign_negative() {
+                // Where somebody has stored the sign, it stays, as in Redis.
+                packed.push_back(&Encoded::of(b"-0"), Growth::Tight);
+            } else {
+                push_score(score, |score| packed.push_back(score, Growth::Tight));
+            }
+            before = Some((element, score));
+        }
+        let mut zset = Self(Repr::Packed(packed));
+        zset.announce(zset.len(), limits);
+        Some(zset)
+    }
+
+    /// The packed buffer of a sorted set in that encoding.
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Repr::Packed(packed) = &self.0 { Some(packed) } else { None }
+    }
+
     /// Number of members.
     #[inline]
     pub fn len(&self) -> usize {
@@ -344,23 +408,6 @@ impl Zset {
 
     // ---- whole
 
-    /// Makes what a command stores small again, if it is small (`zsetConvertToListpackIfNeeded`).
-    pub fn become_packed_if_small(&mut self, limits: &Limits) {
-        let Repr::Ranked(ranked) = &self.0 else { return };
-        if ranked.table.len() > limits.zset_max_listpack_entries
-            || ranked.table.iter().any(|member| member.field().len() > limits.zset_max_listpack_value)
-            || ranked.table.iter().map(|member| member.field().len()).sum::<usize>() > PACKED_MAX_BYTES
-        {
-            return;
-        }
-        let mut packed = Packed::new();
-        for (element, score) in self.iter() {
-            packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
-            push_score(score, |score| packed.push_back(score, Growth::Tight));
-        }
-        self.0 = Repr::Packed(packed);
-    }
-
     /// Bytes allocated below this value.
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -390,6 +437,11 @@ impl Zset {
                 empty
             }
         }
+    }
+
+    /// What SORT does to a small sorted set, as in Redis.
+    pub fn become_ranked_by_sort(&mut self, seed: HashSeed) {
+        self.become_ranked(seed);
     }
 
     fn become_ranked(&mut self, seed: HashSeed) -> &mut Ranked {

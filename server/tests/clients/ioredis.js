@@ -16,6 +16,7 @@ async function main() {
   await pipelines(redis);
   await transactions(redis);
   await manyConnections();
+  await pubsub(redis);
   await redis.quit();
   console.log(`ioredis ${require("ioredis/package.json").version}: ok`);
 }
@@ -75,6 +76,26 @@ async function manyConnections() {
   }));
   assert.equal(await clients[0].get("shared"), "2000");
   clients.forEach((client) => client.disconnect());
+}
+
+async function pubsub(redis) {
+  const listener = new Redis(options);
+  const heard = new Promise((resolve) => {
+    const messages = [];
+    const hear = (...message) => messages.push(message) === 3 && resolve(messages);
+    listener.on("message", (channel, text) => hear(channel, text));
+    listener.on("pmessage", (pattern, channel, text) => hear(pattern, channel, text));
+    listener.on("smessage", (channel, text) => hear("shard", channel, text));
+  });
+  assert.equal(await listener.subscribe("news"), 1);
+  assert.equal(await listener.psubscribe("n?ws"), 2);
+  assert.equal(await listener.ssubscribe("news"), 1);
+  assert.equal(await redis.publish("news", "hello"), 2);
+  assert.equal(await redis.spublish("news", "hello"), 1);
+  const messages = (await heard).map((message) => message.join(" ")).sort();
+  assert.deepEqual(messages, ["n?ws news hello", "news hello", "shard news hello"]);
+  await listener.unsubscribe("news");
+  await listener.quit();
 }
 
 function fail(error) {

@@ -17,6 +17,29 @@ def check(protocol, port):
     pipelines(client)
     transactions(client)
     vectors(client)
+    pubsub(client)
+
+
+def pubsub(client):
+    listener = client.pubsub()
+    listener.subscribe("news")
+    listener.psubscribe("n*")
+    confirmed = [listener.get_message(timeout=5) for _ in range(2)]
+    assert [message["type"] for message in confirmed] == ["subscribe", "psubscribe"], confirmed
+    assert client.publish("news", "hello") == 2
+    got = [listener.get_message(timeout=5) for _ in range(2)]
+    assert sorted(message["type"] for message in got) == ["message", "pmessage"], got
+    assert all(message["data"] == "hello" for message in got), got
+    assert client.pubsub_numsub("news") == [("news", 1)]
+    client.config_set("notify-keyspace-events", "KEA")
+    listener.psubscribe("__keyevent@0__:*")
+    assert listener.get_message(timeout=5)["type"] == "psubscribe"
+    client.set("told", "x")
+    assert listener.get_message(timeout=5)["data"] == "told"
+    client.config_set("notify-keyspace-events", "")
+    listener.unsubscribe()
+    listener.punsubscribe()
+    listener.close()
 
 
 def strings(client):

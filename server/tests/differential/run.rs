@@ -5,14 +5,18 @@
 
 use super::compare::{Compare, is_substantial, unordered};
 use super::draw::{N_CONNS, Step};
+use super::events::Events;
 use super::support::conn::{Conn, encode};
 use super::support::notation;
 use super::support::reply::Reply;
 use super::support::server::Server;
 use super::support::words;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 const PIPELINE: usize = 50;
+/// In which a server meets its dead keys.
+const DEAD_KEYS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Good replies by label.
 pub(crate) type Counts = BTreeMap<&'static str, usize>;
@@ -28,6 +32,7 @@ pub(crate) struct Difference {
 pub(crate) struct Pair {
     ours: Side,
     theirs: Side,
+    events: Events,
     /// What each connection has queued since MULTI.
     queues: Vec<Option<Vec<Queued>>>,
     pub(crate) counts: Counts,
@@ -61,7 +66,9 @@ impl Pair {
             conns[1].call(&["HELLO", "3"]);
             Side { conns }
         };
-        Pair { ours: side(ours), theirs: side(theirs), queues: vec![None; N_CONNS], counts: Counts::new() }
+        let sides = (side(ours), side(theirs));
+        let events = Events::new(ours, theirs);
+        Pair { ours: sides.0, theirs: sides.1, events, queues: vec![None; N_CONNS], counts: Counts::new() }
     }
 
     pub(crate) fn run(&mut self, program: &[Step]) -> Result<(), Difference> {
@@ -71,6 +78,7 @@ impl Pair {
             if first.compare.runs_alone() {
                 if self.queues[first.conn].is_none() {
                     self.alone(first).map_err(|what| difference(at, what))?;
+                    self.events.drop_all();
                 }
                 at += 1;
                 continue;
@@ -124,7 +132,7 @@ impl Pair {
             let theirs = theirs.map_err(|why| fail(format!("{NO_REPLY} from theirs: {why:?}")))?;
             self.compare(step, &ours, &theirs).map_err(fail)?;
         }
-        Ok(())
+        self.events.compare().map_err(|what| difference(at + steps.len() - 1, what))
     }
 
     fn compare(&mut self, step: &Step, ours: &Reply, theirs: &Reply) -> Result<(), String> {
@@ -177,6 +185,14 @@ impl Pair {
             self.count(step.label, &theirs);
             return Ok(());
         }
+        if step.compare == Compare::Payload {
+            let (ours, theirs) = self.both_call(conn, &step.argv)?;
+            self.count(step.label, &theirs);
+            return self.compare_payloads(conn, &ours, &theirs);
+        }
+        if step.compare == Compare::Size {
+            return self.sizes(step);
+        }
         let key = step.argv.get(1).cloned().unwrap_or_default();
         let truth = match step.compare {
             Compare::RandomKey => vec![b"KEYS".to_vec(), b"*".to_vec()],
@@ -206,6 +222,54 @@ impl Pair {
         }
         self.count(step.label, &theirs);
         Ok(())
+    }
+
+    /// Both payloads, restored on both sides, are the same value; a vector set travels only home.
+    fn compare_payloads(&mut self, conn: usize, ours: &Reply, theirs: &Reply) -> Result<(), String> {
+        let (Reply::Bulk(own), Reply::Bulk(other)) = (ours, theirs) else {
+            return if ours == theirs { Ok(()) } else { Err(both(ours, theirs)) };
+        };
+        const MODULE_VALUE: u8 = 7;
+        if own[0] == MODULE_VALUE || other[0] == MODULE_VALUE {
+            return if own[0] == other[0] { Ok(()) } else { Err(both(ours, theirs)) };
+        }
+        let mut shown = Vec::new();
+        for payload in [own, other] {
+            let restore = [&b"RESTORE"[..], b"{dump}", b"0", payload, b"REPLACE"].map(<[u8]>::to_vec);
+            let (a, b) = self.both_call(conn, &restore)?;
+            if a != Reply::Simple(b"OK".to_vec()) || a != b {
+                return Err(format!("{}: {}", words::show(&restore), both(&a, &b)));
+            }
+            let (a, b) = self.both_call(conn, &args(&["DEBUG", "DIGEST-VALUE", "{dump}"]))?;
+            let (c, d) = self.both_call(conn, &args(&["OBJECT", "ENCODING", "{dump}"]))?;
+            if (&a, &c) != (&b, &d) {
+                return Err(format!("{}: {}{}", words::show(&restore), both(&a, &b), both(&c, &d)));
+            }
+            shown.push(a);
+            self.both_call(conn, &args(&["DEL", "{dump}"]))?;
+        }
+        if shown[0] == shown[1] { Ok(()) } else { Err(both(&shown[0], &shown[1])) }
+    }
+
+    /// Asks again until no dead key counts any more on either side: then both tell the number of living ones.
+    fn sizes(&mut self, step: &Step) -> Result<(), String> {
+        let end = Instant::now() + DEAD_KEYS_TIMEOUT;
+        loop {
+            let (ours, theirs) = self.both_call(step.conn, &step.argv)?;
+            let (our_keys, their_keys) = self.both_call(step.conn, &args(&["KEYS", "*"]))?;
+            if unordered(&our_keys, 1) != unordered(&their_keys, 1) {
+                return Err(format!("KEYS: {}", both(&our_keys, &their_keys)));
+            }
+            let n_living = Reply::Int(their_keys.items().map_or(0, |keys| keys.len() as i64));
+            if ours == theirs && (theirs == n_living || theirs.is_error()) {
+                self.count(step.label, &theirs);
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(both(&ours, &theirs));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Brings both sides to what neither popped. Written anew, not just removed: which encoding Redis leaves

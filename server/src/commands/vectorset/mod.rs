@@ -21,6 +21,7 @@ mod walks;
 
 use skerry_vectorset::Error;
 
+use crate::args::Args;
 use crate::command::{Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{EntryMut, Object};
@@ -59,12 +60,13 @@ fn vector_mut(entry: EntryMut<'_>) -> Result<&mut VectorValue, CommandError> {
 }
 
 /// The set that a reading command has found; a hit or a miss. A set without elements is being deleted.
-fn present<'a>(ctx: &mut Ctx<'_>, found: Found<'a>) -> Result<Option<&'a VectorHandle>, CommandError> {
+fn present<'a>(
+    ctx: &mut Ctx<'_>,
+    args: Args<'_>,
+    found: Found<'a>,
+) -> Result<Option<&'a VectorHandle>, CommandError> {
     let handle = found?.filter(|handle| !handle.set.is_empty());
-    match handle {
-        Some(_) => ctx.shard.stats.keyspace_hits += 1,
-        None => ctx.shard.stats.keyspace_misses += 1,
-    }
+    ctx.shard.looked_up(ctx.caller.db, args.get(1), handle.is_some());
     Ok(handle)
 }
 

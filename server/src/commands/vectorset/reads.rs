@@ -11,14 +11,14 @@ use crate::vector::with_reader;
 
 pub(super) fn vcard(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 2, "VCARD")?;
-    let len = present(ctx, found)?.map_or(0, |handle| handle.set.len());
+    let len = present(ctx, args, found)?.map_or(0, |handle| handle.set.len());
     ctx.reply.integer(len as i64);
     Ok(())
 }
 
 pub(super) fn vdim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 2, "VDIM")?;
-    let handle = present(ctx, found)?.ok_or(CommandError::text("ERR key does not exist"))?;
+    let handle = present(ctx, args, found)?.ok_or(CommandError::text("ERR key does not exist"))?;
     ctx.reply.integer(i64::from(handle.set.params().dim));
     Ok(())
 }
@@ -28,7 +28,7 @@ pub(super) fn vemb(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
     if !args.from(3).all(|word| is_word(word, "RAW")) {
         return Err(CommandError::text("ERR invalid option"));
     }
-    let Some(handle) = present(ctx, found)? else {
+    let Some(handle) = present(ctx, args, found)? else {
         ctx.reply.null();
         return Ok(());
     };
@@ -61,7 +61,7 @@ pub(super) fn vemb(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
 
 pub(super) fn vinfo(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 2, "VINFO")?;
-    let Some(handle) = present(ctx, found)? else {
+    let Some(handle) = present(ctx, args, found)? else {
         ctx.reply.null_array();
         return Ok(());
     };
@@ -99,7 +99,7 @@ pub(super) fn vinfo(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outc
 
 pub(super) fn vismember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 3, "VISMEMBER")?;
-    let handle = present(ctx, found)?;
+    let handle = present(ctx, args, found)?;
     let is_member =
         handle.is_some_and(|handle| with_reader(|guard, _| handle.set.contains(args.get(2), guard)));
     ctx.reply.boolean(is_member);
@@ -108,7 +108,7 @@ pub(super) fn vismember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> 
 
 pub(super) fn vgetattr(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(args.len() == 3, "VGETATTR")?;
-    let Some(handle) = present(ctx, found)? else {
+    let Some(handle) = present(ctx, args, found)? else {
         ctx.reply.null();
         return Ok(());
     };
@@ -128,7 +128,7 @@ fn quantization_name(quantization: Quantization) -> &'static str {
 pub(super) fn vlinks(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     let withscores = args.len() == 4 && is_word(args.get(3), "WITHSCORES");
     expect(args.len() == 3 || withscores, "VLINKS")?;
-    let handle = present(ctx, found)?;
+    let handle = present(ctx, args, found)?;
     with_reader(|guard, _| {
         let Some(levels) = handle.and_then(|handle| handle.set.links(args.get(2), guard)) else {
             ctx.reply.null();

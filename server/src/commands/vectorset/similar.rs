@@ -54,7 +54,7 @@ pub(super) fn vsim(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outco
         ctx.work.is_unfinished = true;
         return Ok(());
     }
-    let Some(handle) = present(ctx, found)? else {
+    let Some(handle) = present(ctx, args, found)? else {
         ctx.reply.array(0);
         return Ok(());
     };

@@ -22,7 +22,7 @@ use crate::work::Begun;
 pub(super) fn vrandmember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outcome {
     expect(matches!(args.len(), 2 | 3), "VRANDMEMBER")?;
     if args.len() == 2 {
-        let handle = present(ctx, found)?;
+        let handle = present(ctx, args, found)?;
         let random = ctx.shard.random();
         with_reader(|guard, _| {
             bulk_or_null(ctx, handle.and_then(|handle| any_member(&handle.set, random, guard)));
@@ -34,7 +34,7 @@ pub(super) fn vrandmember(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -
         ctx.reply.array(0);
         return Ok(());
     }
-    let Some(handle) = present(ctx, found)? else {
+    let Some(handle) = present(ctx, args, found)? else {
         ctx.reply.array(0);
         return Ok(());
     };
@@ -90,7 +90,7 @@ pub(super) fn vrange(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Out
         ctx.work.is_unfinished = true;
         return Ok(());
     }
-    let handle = if resumed.is_some() { found? } else { present(ctx, found)? };
+    let handle = if resumed.is_some() { found? } else { present(ctx, args, found)? };
     let Some(handle) = handle else {
         ctx.reply.array(0);
         return Ok(());

@@ -1,4 +1,4 @@
-//! ZUNION, ZINTER, ZDIFF, the forms that store, and ZINTERCARD. Inputs are sorted sets and sets.
+//! ZUNION, ZINTER, ZDIFF, the forms that store, and ZINTERCARD. Inputs are sorted sets and sets. AGGREGATE COUNT is Redis 8.8's.
 
 use super::Form;
 use super::range::store;
@@ -10,7 +10,7 @@ use crate::types::aggregate::{
     Aggregate, Source, Weighted, difference, intersection, intersection_len, union,
 };
 use crate::types::zset::Scored;
-use crate::types::{Digits, Limits, Zset};
+use crate::types::{Limits, Zset};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -63,6 +63,7 @@ impl Options {
                     word if is_word(word, "sum") => Aggregate::Sum,
                     word if is_word(word, "min") => Aggregate::Min,
                     word if is_word(word, "max") => Aggregate::Max,
+                    word if is_word(word, "count") => Aggregate::Count,
                     _ => return Err(CommandError::Syntax),
                 };
             } else if to == To::Reply && operation != Operation::Count && is_word(word, "withscores") {
@@ -129,11 +130,7 @@ fn keep(ctx: &mut Ctx<'_>, args: Args<'_>, operation: Operation, name: &'static 
     let limits = ctx.limits;
     let sources = ctx.shard.read_sources(ctx.at(), &keys)?;
     let options = Options::parse(args, 3 + keys.len(), keys.len(), operation, To::Key)?;
-    let mut result = Zset::new_ranked(limits.seed);
-    for (member, score) in combine(&sources, &options, operation, limits) {
-        result.set(member.as_bytes(&mut Digits::new()), score, limits);
-    }
-    result.become_packed_if_small(limits);
+    let result = Zset::of_ascending(&combine(&sources, &options, operation, limits), limits);
     store(ctx, &destination, result, name);
     Ok(())
 }

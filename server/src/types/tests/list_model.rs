@@ -16,6 +16,8 @@ enum Step {
     Remove(bool, usize, usize),
     Trim(usize, usize),
     Range(usize, usize),
+    Rotate(bool, bool),
+    Rebuild,
     Clone,
 }
 
@@ -39,6 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<bool>(), index(), 1..4_usize).prop_map(|(b, i, n)| Step::Remove(b, i, n)),
         1 => (index(), index()).prop_map(|(a, b)| Step::Trim(a, b)),
         2 => (index(), index()).prop_map(|(a, b)| Step::Range(a, b)),
+        3 => (any::<bool>(), any::<bool>()).prop_map(|(from, to)| Step::Rotate(from, to)),
+        1 => Just(Step::Rebuild),
         1 => Just(Step::Clone),
     ]
 }
@@ -101,6 +105,16 @@ fn apply(list: &mut List, model: &mut VecDeque<Vec<u8>>, step: Step, size: i32) 
             let got: Vec<Vec<u8>> = list.range_rev(a..b).map(|e| e.to_vec()).collect();
             assert!(got.iter().rev().eq(expected.iter().copied()), "{a}..{b} of {len}, reversed");
             assert_eq!(owned(list.get(a)).as_ref(), model.get(a));
+        }
+        Step::Rotate(from, to) => {
+            list.rotate(end(from), end(to), &limits);
+            let moved = if from { model.pop_front() } else { model.pop_back() };
+            moved.into_iter().for_each(|v| if to { model.push_front(v) } else { model.push_back(v) });
+        }
+        Step::Rebuild => {
+            let rebuilt = List::of(list.iter(), &limits);
+            rebuilt.check();
+            *list = rebuilt;
         }
         Step::Clone => {
             let copy = list.clone();

@@ -20,7 +20,7 @@ enum Step {
     Range(usize, usize),
     Sample(usize),
     Clone,
-    Shrink,
+    Rebuild,
 }
 
 fn score() -> impl Strategy<Value = f64> {
@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<usize>(), any::<usize>()).prop_map(|(a, b)| Step::Range(a, b)),
         1 => any::<usize>().prop_map(Step::Sample),
         1 => Just(Step::Clone),
-        1 => Just(Step::Shrink),
+        1 => Just(Step::Rebuild),
     ]
 }
 
@@ -121,7 +121,11 @@ fn apply(zset: &mut Zset, model: &mut Model, step: Step, limits: &Limits, random
             assert!(copy == *zset && copy.encoding() == zset.encoding());
             *zset = copy;
         }
-        Step::Shrink => zset.become_packed_if_small(limits),
+        Step::Rebuild => {
+            let rebuilt = Zset::of_ascending(&zset.iter().collect::<Vec<_>>(), limits);
+            assert!(rebuilt == *zset);
+            *zset = rebuilt;
+        }
         Step::Rescore(..) | Step::Remove(_) => {}
     }
 }
