@@ -7,6 +7,7 @@
 //! | [`parse_f64`] | `getDoubleFromObject` (C's `strtod` on the whole text) | ``, ` 1`, `1 `, `nan`, `1e400`, `1e-400` |
 //! | [`format_17g`] | `%.17g`, where Redis prints a score so | |
 //! | [`format_f64`] | `d2string`: integers below 2^62 in full, else Grisu2's digits | |
+//! | [`format_shortest`] | `fpconv_dtoa`: Grisu2's digits alone |
 //! | [`LongDouble`] | `string2ld`, `long double` addition, `ld2string` for people | as `parse_f64`, and 5,120 bytes |
 //!
 //! Nothing here allocates, except for long doubles of more than 38 digits or far exponents.
@@ -17,7 +18,7 @@ mod grisu;
 mod literal;
 mod long_double;
 
-pub use double::{FloatText, format_17g, format_f64, parse_f64};
+pub use double::{FloatText, format_17g, format_f64, format_shortest, parse_f64};
 pub use long_double::LongDouble;
 
 /// A decimal `i64` in its one canonical form: no plus, no blanks, no leading zeros, no `-0`.

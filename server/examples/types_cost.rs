@@ -87,7 +87,7 @@ fn tables(limits: &Limits, value: &[u8], n: usize) {
         assert_eq!(hash.len(), n);
     });
     best_ns("HGET 16 + 256, hash of 100000", n, || {
-        fields.iter().for_each(|field| _ = black_box(hash.get(field.as_bytes()).unwrap()));
+        fields.iter().for_each(|field| _ = black_box(hash.get(field.as_bytes(), 0).unwrap()));
     });
     best_ns("HSET new 16 + 256, hash of 1000, freed", n, || {
         for fields in fields.chunks_exact(1000) {
@@ -110,7 +110,7 @@ fn packed(limits: &Limits) {
         fields[..len].iter().for_each(|field| _ = hash.set(field.as_bytes(), b"value:0000", limits));
         best_ns(&format!("HGET, listpack of {len}"), len * 100, || {
             for _ in 0..100 {
-                fields[..len].iter().for_each(|field| _ = black_box(hash.get(field.as_bytes()).unwrap()));
+                fields[..len].iter().for_each(|field| _ = black_box(hash.get(field.as_bytes(), 0).unwrap()));
             }
         });
         best_ns(&format!("HSET 10 bytes replaced, listpack of {len}"), len * 100, || {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::command::Strings;
 use crate::error::CommandError;
-use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, Stored, Ttl, View};
+use crate::keyspace::{Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Ttl, View};
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::aggregate::Source;
@@ -155,7 +155,7 @@ impl Shard {
 
     #[cold]
     fn remove_expired(&mut self, at: At, key: &Key<'_>) {
-        self.remove_silently(at.db, key);
+        self.remove_dead_or_alive(at.db, key);
         self.stats.expired_keys += 1;
         self.changed(at.db, key.bytes, EventClass::Expired, "expired");
     }
@@ -221,6 +221,11 @@ impl Shard {
         self.read_all(at, keys, |view| if let View::Set(set) = view { Some(set) } else { None })
     }
 
+    /// The living strings of `keys`, in their order, for reading; counts hits and misses.
+    pub fn read_strings(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<Text<'_>>>, CommandError> {
+        self.read_all(at, keys, |view| text_of(view).ok())
+    }
+
     /// The living sorted sets and sets of `keys`, in their order, for reading; counts hits and misses.
     pub fn read_sources(
         &mut self,
@@ -268,13 +273,25 @@ impl Shard {
         self.keyspace(at.db).set(key, value, ttl)
     }
 
+    /// Gives `key` a string and no deadline, whatever it held. Its encoding is raw, however short it is. Reports nothing.
+    pub fn insert_raw(&mut self, at: At, key: &Key<'_>, bytes: Vec<u8>) {
+        self.expire_on_access(at, key);
+        if bytes.len() > INLINE_BYTES {
+            self.insert(at, key, NewValue::Shared(bytes.into()), Ttl::Clear);
+        } else {
+            self.insert(at, key, NewValue::Str(&bytes), Ttl::Clear);
+            self.keyspace(at.db).edit_string(key, 0, |_| ());
+        }
+    }
+
     /// Removes a living key; whether there was one. Big values are freed in slices. Reports nothing.
     pub fn remove(&mut self, at: At, key: &Key<'_>) -> bool {
         self.expire_on_access(at, key);
-        self.remove_silently(at.db, key)
+        self.remove_dead_or_alive(at.db, key)
     }
 
-    fn remove_silently(&mut self, db: DbIndex, key: &Key<'_>) -> bool {
+    /// Removes a key, past its deadline or not; whether there was one. Reports nothing.
+    pub fn remove_dead_or_alive(&mut self, db: DbIndex, key: &Key<'_>) -> bool {
         let keyspace = self.keyspace(db);
         match keyspace.remove(key) {
             Some(entry) => {

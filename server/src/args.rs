@@ -98,7 +98,7 @@ impl<'a> Args<'a> {
 
     /// Arguments from `index` on.
     #[inline]
-    pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let text = self.text;
         let ranges = self.ranges.get(index..).unwrap_or_default();
         ranges.iter().map(move |range| &text[range.start as usize..range.end as usize])
@@ -107,6 +107,11 @@ impl<'a> Args<'a> {
     /// The arguments from `index` on as a request of their own.
     pub fn tail(&self, index: usize) -> Args<'a> {
         Args::new(self.text, &self.ranges[index..])
+    }
+
+    /// The first `n` arguments as a request of their own.
+    pub fn head(&self, n: usize) -> Args<'a> {
+        Args::new(self.text, &self.ranges[..n])
     }
 
     /// The text from the first argument's start to the last one's end, with what stands between.

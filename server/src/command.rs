@@ -270,6 +270,13 @@ impl KeySpec {
                 } else {
                     (1..argc.saturating_sub(-(start_from as isize) as usize - 1)).rev().find(hit)
                 };
+                if let (Find::Range { last: 0, .. }, Some(first)) = (self.find, found)
+                    && start_from >= 0
+                {
+                    // An option that names one key may stand there again; the handler takes the last, so all are its keys.
+                    (first..argc - 1).filter(hit).for_each(|index| visit(index + 1));
+                    return;
+                }
                 match found {
                     Some(index) => index + 1,
                     None => return,
@@ -300,7 +307,8 @@ impl KeySpec {
                 }
                 let Some(count) = skerry_resp::number::parse_i64(args.get(at)) else { return };
                 let first = begin + first as usize;
-                if count <= 0 || count as usize > argc.saturating_sub(first) {
+                let last = (count.max(1) as usize - 1).saturating_mul(step as usize).saturating_add(first);
+                if count <= 0 || last >= argc {
                     return;
                 }
                 for n in 0..count as usize {

@@ -19,6 +19,7 @@ pub mod dispatch;
 pub mod door;
 pub mod error;
 pub mod events;
+pub mod fields;
 pub mod glob;
 pub mod keyspace;
 pub mod lend;

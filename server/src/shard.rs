@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use crate::client::ClientId;
 use crate::config::KeyspaceEvents;
 use crate::events::{Event, EventSinks};
-use crate::keyspace::{HashSeed, Key, Keyspace};
+use crate::keyspace::{FieldsLeft, HashSeed, Key, Keyspace};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,6 +66,8 @@ pub struct Stats {
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub expired_keys: u64,
+    /// Fields of hashes.
+    pub expired_subkeys: u64,
     pub evicted_keys: u64,
     /// Changes since start (`rdb_changes_since_last_save`).
     pub dirty: u64,
@@ -76,6 +78,7 @@ impl Stats {
         self.keyspace_hits += other.keyspace_hits;
         self.keyspace_misses += other.keyspace_misses;
         self.expired_keys += other.expired_keys;
+        self.expired_subkeys += other.expired_subkeys;
         self.evicted_keys += other.evicted_keys;
         self.dirty += other.dirty;
     }
@@ -180,6 +183,9 @@ impl Shard {
 
     #[inline]
     pub fn keyspace_and_lookups(&mut self, db: DbIndex) -> (&mut Keyspace, Lookups<'_>) {
+        if self.is_observed {
+            self.record_births_before_lookups();
+        }
         let Self { keyspaces, stats, events, .. } = self;
         (&mut keyspaces[db.0 as usize], Lookups { db, stats, events })
     }
@@ -252,6 +258,14 @@ impl Shard {
             for key in keyspace.take_births() {
                 self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
             }
+        }
+    }
+
+    /// A key can be new without another event (BITFIELD whose OVERFLOW FAIL refuses): what is missed next comes behind it.
+    #[cold]
+    fn record_births_before_lookups(&mut self) {
+        if self.events.is_open() {
+            self.record_births();
         }
     }
 
@@ -441,10 +455,13 @@ impl Shard {
         false
     }
 
-    /// Removes about `budget` dead keys; true if there may be more.
+    /// Removes about `budget` dead keys and dead fields of hashes each; true if there may be more.
     pub fn expire_slice(&mut self, now_ms: i64, budget: usize) -> bool {
         let mut is_more = false;
         for db in 0..self.keyspaces.len() {
+            if self.keyspaces[db].n_timed_hashes() > 0 {
+                is_more |= self.expire_fields_slice(DbIndex(db as u16), now_ms, budget);
+            }
             if self.keyspaces[db].n_expires() == 0 {
                 continue;
             }
@@ -465,6 +482,27 @@ impl Shard {
             is_more |= spent >= budget;
         }
         is_more
+    }
+
+    fn expire_fields_slice(&mut self, db: DbIndex, now_ms: i64, budget: usize) -> bool {
+        let is_observed = self.is_observed;
+        let mut n = 0;
+        let mut names: Vec<(Box<[u8]>, FieldsLeft)> = Vec::new();
+        let spent = self.keyspace(db).expire_fields(now_ms, budget, |entry, n_dead, left| {
+            n += n_dead as u64;
+            if is_observed {
+                names.push((entry.key().into(), left));
+            }
+        });
+        self.stats.expired_subkeys += n;
+        self.stats.dirty += n;
+        for (name, left) in names {
+            self.tell_observers(db, &name, EventClass::Hash, "hexpired");
+            if left == FieldsLeft::None {
+                self.tell_observers(db, &name, EventClass::Generic, "del");
+            }
+        }
+        spent >= budget
     }
 }
 

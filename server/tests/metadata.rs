@@ -18,6 +18,10 @@ const DEVIATIONS: &[(&str, &str, &str)] = &[];
 /// Commands that Redis 8.2.3 does not have, and where they come from.
 const EXTENSIONS: &[(&str, &str)] = &[
     ("vrange", "Redis 8.4"),
+    ("delex", "Redis 8.4"),
+    ("digest", "Redis 8.4"),
+    ("msetex", "Redis 8.4"),
+    ("increx", "Redis 8.8"),
     ("lmovem", "Redis 8.10"),
     ("sunioncard", "Redis 8.10"),
     ("sdiffcard", "Redis 8.10"),
@@ -33,7 +37,7 @@ const REQUIRED: &str = "auth hello ping echo select quit reset client info comma
     incrbyfloat mget mset msetnx psetex set setex setnx setrange strlen substr lpush rpush lpushx rpushx lpop rpop \
     lrange lindex ltrim lset llen sadd srem sismember smembers scard spop srandmember sinter sunion sdiff \
     sinterstore sunionstore sdiffstore hset hget hmget hgetall hdel hlen hexists hkeys hvals hincrby hincrbyfloat \
-    hsetnx vadd vsim vrem vcard vdim vemb vinfo vismember vgetattr vsetattr \
+    hsetnx lcs setbit getbit bitcount bitpos bitop bitfield bitfield_ro pfadd pfcount pfmerge pfdebug pfselftest vadd vsim vrem vcard vdim vemb vinfo vismember vgetattr vsetattr \
     vlinks vrandmember";
 
 #[test]

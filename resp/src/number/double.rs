@@ -109,6 +109,19 @@ pub fn format_f64(value: f64, text: &mut FloatText) -> &[u8] {
         text.0[..digits.len()].copy_from_slice(digits);
         return &text.0[..digits.len()];
     }
+    format_shortest(value, text)
+}
+
+/// Grisu2's digits alone, large whole numbers with an exponent (Redis's `fpconv_dtoa`).
+///
+/// ```
+/// use skerry_resp::number::{FloatText, format_shortest};
+/// assert_eq!(format_shortest(100_000_000.0, &mut FloatText::new()), b"1e+8");
+/// ```
+pub fn format_shortest(value: f64, text: &mut FloatText) -> &[u8] {
+    if value == 0.0 || !value.is_finite() {
+        return format_f64(value, text);
+    }
     let mut at = 0;
     if value < 0.0 {
         text.0[0] = b'-';

@@ -12,6 +12,8 @@
 //! Cost: 128-bit integers for texts of up to 38 digits with up to 18 of them behind the point and no exponent;
 //! everything else, down to 1e-4950, takes big integers, bounded by the length of a text.
 
+use std::cmp::Ordering;
+
 use super::big::Big;
 use super::literal::{self, Literal};
 
@@ -45,6 +47,18 @@ const ONE: u128 = 10_u128.pow(PLACES as u32);
 impl LongDouble {
     pub const ZERO: LongDouble =
         LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: 0, exponent: MIN_EXPONENT } };
+
+    pub const ONE: LongDouble =
+        LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: 1 << 63, exponent: -63 } };
+
+    /// The largest finite one.
+    pub const MAX: LongDouble = LongDouble {
+        negative: false,
+        magnitude: Magnitude::Finite { mantissa: u64::MAX, exponent: MAX_BITS - 64 },
+    };
+
+    /// The lowest finite one.
+    pub const MIN: LongDouble = LongDouble { negative: true, ..LongDouble::MAX };
 
     /// The whole text as a long double, by the rules of `parse_f64` with this type's range.
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
@@ -116,6 +130,33 @@ impl LongDouble {
             out.push(b'-');
         }
         push_decimal(units, out);
+    }
+}
+
+impl std::ops::Neg for LongDouble {
+    type Output = LongDouble;
+
+    fn neg(self) -> LongDouble {
+        LongDouble { negative: !self.negative, magnitude: self.magnitude }
+    }
+}
+
+/// By value; -0 is below 0, and what is no number is neither more nor less than any.
+impl PartialOrd for LongDouble {
+    fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
+        // A greater exponent means a greater number: all but those of MIN_EXPONENT are normalised.
+        let rank = |number: &LongDouble| match number.magnitude {
+            Magnitude::Finite { mantissa, exponent } => Some((exponent, mantissa)),
+            Magnitude::Infinite => Some((i32::MAX, 0)),
+            Magnitude::NotANumber => None,
+        };
+        let (a, b) = (rank(self)?, rank(other)?);
+        Some(match (self.negative, other.negative) {
+            (false, false) => a.cmp(&b),
+            (true, true) => b.cmp(&a),
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+        })
     }
 }
 

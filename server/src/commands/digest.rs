@@ -6,7 +6,7 @@
 //! was dumped here and restored there does not.
 
 use sha1_smol::Sha1;
-use skerry_resp::number::format_17g;
+use skerry_resp::number::{FloatText, format_shortest};
 use skerry_vectorset::epoch::Guard;
 
 use crate::keyspace::{EntryRef, View};
@@ -67,10 +67,13 @@ impl Digest {
             }
             View::Hash(hash) => {
                 self.add_type(4);
-                for (field, value) in hash.iter() {
+                for ((field, value), deadline_ms) in hash.timed_iter() {
                     let mut pair = Digest::default();
                     pair.mix(text(&field, &mut digits));
                     pair.mix(text(&value, &mut digits));
+                    if deadline_ms.is_some() {
+                        pair.xor(b"!!hexpire!!");
+                    }
                     self.xor(&pair.0);
                 }
             }
@@ -79,7 +82,7 @@ impl Digest {
                 for (member, score) in zset.iter() {
                     let mut pair = Digest::default();
                     pair.mix(text(&member, &mut digits));
-                    pair.mix(format_17g(score).as_bytes());
+                    pair.mix(format_shortest(score, &mut FloatText::new()));
                     self.xor(&pair.0);
                 }
             }

@@ -42,12 +42,13 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if ttl_ms < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    let made_with = MadeWith { config: ctx.config, seed: ctx.shard.random() };
+    let made_with = MadeWith { config: ctx.config, limits: ctx.limits, seed: ctx.shard.random() };
     let value = Payload::open(args.get(3))?.value(made_with)?;
     let ttl = match (ttl_ms, options.is_absolute) {
         (0, _) => Ttl::Clear,
         (deadline_ms, true) => Ttl::At(deadline_ms),
-        (ttl_ms, false) => Ttl::At(ctx.now_ms.saturating_add(ttl_ms)),
+        // A deadline beyond all numbers lies in the past, as in Redis.
+        (ttl_ms, false) => Ttl::At(ctx.now_ms.wrapping_add(ttl_ms)),
     };
     if matches!(ttl, Ttl::At(deadline_ms) if deadline_ms <= ctx.now_ms) {
         // Dead on arrival: only what it replaces goes.

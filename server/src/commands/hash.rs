@@ -1,6 +1,7 @@
 //! Hash commands (<https://redis.io/docs/latest/commands/?group=hash>).
 //!
-//! A hash that loses its last field goes with its key, in the same command: `hdel` comes first, then `del`.
+//! A hash that loses its last field goes with its key, in the same command: `hdel` comes first, then `del`. A field past its
+//! deadline is never shown; what looks for it by name removes it. Commands about deadlines are in `hash_expire`.
 
 use skerry_resp::number::{LongDouble, parse_i64};
 use skerry_resp::reply::Reply;
@@ -11,7 +12,7 @@ use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::shard::{EventClass, Shard};
-use crate::types::hash::Stored;
+use crate::types::hash::{Found, Stored};
 use crate::types::{Digits, Element, Hash};
 
 #[rustfmt::skip]
@@ -52,20 +53,27 @@ fn set_fields(ctx: &mut Ctx<'_>, args: Args<'_>, name: &'static str) -> Result<i
     }
     let key = ctx.key(args, 1);
     let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let before_ms = hash.earliest_ms();
     hash.announce(args.from(2), ctx.limits);
     let mut n_new = 0;
     let mut pairs = args.from(2);
     while let (Some(field), Some(value)) = (pairs.next(), pairs.next()) {
         n_new += i64::from(hash.set(field, value, ctx.limits) == Stored::New);
     }
+    let after_ms = hash.earliest_ms();
+    ctx.shard.refile_fields(ctx.at(), &key, before_ms, after_ms);
     ctx.changed(&key, EventClass::Hash, "hset");
     Ok(n_new)
 }
 
 fn hsetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
-    let is_new = !hash.contains(args.get(2));
+    let mut hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    if hash.is_dead(args.get(2), ctx.now_ms) {
+        ctx.shard.expire_fields(ctx.at(), &key, args.from(2).take(1));
+        hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    }
+    let is_new = hash.get(args.get(2), ctx.now_ms).is_none();
     if is_new {
         hash.announce(args.from(2), ctx.limits);
         hash.set(args.get(2), args.get(3), ctx.limits);
@@ -79,16 +87,21 @@ fn hincrby(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let increment = args.integer(3)?;
     let key = ctx.key(args, 1);
     // A new hash cannot fail below: it has no field, and nothing plus anything overflows nothing.
-    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
-    let value = match hash.get(args.get(2)) {
-        None => 0,
-        Some(Element::Integer(value)) => value,
-        Some(Element::Bytes(bytes)) => {
+    let mut hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let value = match hash.find(args.get(2), ctx.now_ms) {
+        Found::Absent => 0,
+        Found::Dead => {
+            ctx.shard.expire_fields(ctx.at(), &key, args.from(2).take(1));
+            hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+            0
+        }
+        Found::Alive(Element::Integer(value)) => value,
+        Found::Alive(Element::Bytes(bytes)) => {
             parse_i64(bytes).ok_or(CommandError::text("ERR hash value is not an integer"))?
         }
     };
     let sum = value.checked_add(increment).ok_or(CommandError::Overflow)?;
-    hash.set(args.get(2), Digits::new().format(sum).as_bytes(), ctx.limits);
+    hash.set_value(args.get(2), Digits::new().format(sum).as_bytes(), ctx.limits);
     ctx.changed(&key, EventClass::Hash, "hincrby");
     ctx.reply.integer(sum);
     Ok(())
@@ -102,11 +115,16 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     }
     let key = ctx.key(args, 1);
     // A new hash cannot fail below: it has no field, and the increment is finite.
-    let hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
-    let value = match hash.get(args.get(2)) {
-        None => LongDouble::from_i64(0),
-        Some(Element::Integer(value)) => LongDouble::from_i64(value),
-        Some(Element::Bytes(bytes)) => {
+    let mut hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+    let value = match hash.find(args.get(2), ctx.now_ms) {
+        Found::Absent => LongDouble::from_i64(0),
+        Found::Dead => {
+            ctx.shard.expire_fields(ctx.at(), &key, args.from(2).take(1));
+            hash = ctx.shard.hash_or_new(ctx.at(), &key, Hash::new)?;
+            LongDouble::from_i64(0)
+        }
+        Found::Alive(Element::Integer(value)) => LongDouble::from_i64(value),
+        Found::Alive(Element::Bytes(bytes)) => {
             LongDouble::parse(bytes).ok_or(CommandError::text("ERR hash value is not a float"))?
         }
     };
@@ -116,7 +134,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     }
     let mut text = Vec::new();
     sum.push_text(&mut text);
-    hash.set(args.get(2), &text, ctx.limits);
+    hash.set_value(args.get(2), &text, ctx.limits);
     ctx.changed(&key, EventClass::Hash, "hincrbyfloat");
     ctx.reply.bulk(&text);
     Ok(())
@@ -128,8 +146,10 @@ fn hdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.integer(0);
         return Ok(());
     };
+    let before_ms = hash.earliest_ms();
     let n_removed = args.from(2).filter(|field| hash.remove(field)).count();
-    let is_empty = hash.is_empty();
+    let (after_ms, is_empty) = (hash.earliest_ms(), hash.is_empty());
+    ctx.shard.refile_fields(ctx.at(), &key, before_ms, after_ms);
     if n_removed > 0 {
         ctx.changed(&key, EventClass::Hash, "hdel");
         if is_empty {
@@ -143,7 +163,11 @@ fn hdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn hget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let hash = ctx.shard.read_hash(ctx.at(), &key)?;
-    reply_value(hash.and_then(|hash| hash.get(args.get(2))), &mut ctx.reply);
+    let found = hash.map_or(Found::Absent, |hash| hash.find(args.get(2), ctx.now_ms));
+    reply_found(found, &mut ctx.reply);
+    if found == Found::Dead {
+        ctx.shard.expire_fields(ctx.at(), &key, args.from(2));
+    }
     Ok(())
 }
 
@@ -151,25 +175,31 @@ fn hmget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let hash = ctx.shard.read_hash(ctx.at(), &key)?;
     ctx.reply.array(args.len() - 2);
+    let mut has_dead = false;
     for field in args.from(2) {
-        reply_value(hash.and_then(|hash| hash.get(field)), &mut ctx.reply);
+        let found = hash.map_or(Found::Absent, |hash| hash.find(field, ctx.now_ms));
+        reply_found(found, &mut ctx.reply);
+        has_dead |= found == Found::Dead;
+    }
+    if has_dead {
+        ctx.shard.expire_fields(ctx.at(), &key, args.from(2));
     }
     Ok(())
 }
 
 #[inline]
-fn reply_value(value: Option<Element<'_>>, reply: &mut Reply<'_>) {
-    match value {
-        Some(value) => reply_element(value, reply),
-        None => reply.null(),
+pub(super) fn reply_found(found: Found<'_>, reply: &mut Reply<'_>) {
+    match found {
+        Found::Alive(value) => reply_element(value, reply),
+        Found::Absent | Found::Dead => reply.null(),
     }
 }
 
 fn hgetall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let hash = ctx.shard.read_hash(ctx.at(), &key)?;
-    ctx.reply.map(hash.map_or(0, Hash::len));
-    for (field, value) in hash.into_iter().flat_map(Hash::iter) {
+    ctx.reply.map(hash.map_or(0, |hash| hash.n_alive(ctx.now_ms)));
+    for (field, value) in hash.into_iter().flat_map(|hash| hash.iter(ctx.now_ms)) {
         reply_element(field, &mut ctx.reply);
         reply_element(value, &mut ctx.reply);
     }
@@ -179,16 +209,20 @@ fn hgetall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 fn hkeys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let hash = ctx.shard.read_hash(ctx.at(), &key)?;
-    ctx.reply.array(hash.map_or(0, Hash::len));
-    hash.into_iter().flat_map(Hash::iter).for_each(|(field, _)| reply_element(field, &mut ctx.reply));
+    ctx.reply.array(hash.map_or(0, |hash| hash.n_alive(ctx.now_ms)));
+    for (field, _) in hash.into_iter().flat_map(|hash| hash.iter(ctx.now_ms)) {
+        reply_element(field, &mut ctx.reply);
+    }
     Ok(())
 }
 
 fn hvals(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let hash = ctx.shard.read_hash(ctx.at(), &key)?;
-    ctx.reply.array(hash.map_or(0, Hash::len));
-    hash.into_iter().flat_map(Hash::iter).for_each(|(_, value)| reply_element(value, &mut ctx.reply));
+    ctx.reply.array(hash.map_or(0, |hash| hash.n_alive(ctx.now_ms)));
+    for (_, value) in hash.into_iter().flat_map(|hash| hash.iter(ctx.now_ms)) {
+        reply_element(value, &mut ctx.reply);
+    }
     Ok(())
 }
 
@@ -201,13 +235,18 @@ fn hlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 
 fn hexists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    let exists = ctx.shard.read_hash(ctx.at(), &key)?.is_some_and(|hash| hash.contains(args.get(2)));
-    ctx.reply.integer(i64::from(exists));
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    let found = hash.map_or(Found::Absent, |hash| hash.find(args.get(2), ctx.now_ms));
+    ctx.reply.integer(i64::from(matches!(found, Found::Alive(_))));
+    if found == Found::Dead {
+        ctx.shard.expire_fields(ctx.at(), &key, args.from(2));
+    }
     Ok(())
 }
 
 fn hscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let now_ms = ctx.now_ms;
     scan_collection(ctx, args, Walked::Fields, Shard::read_hash, |hash: &Hash, at, visit| {
-        hash.scan(at, |(field, value)| visit(field, Beside::Value(value)))
+        hash.scan(at, now_ms, |(field, value)| visit(field, Beside::Value(value)))
     })
 }

@@ -21,7 +21,8 @@ pub const COMMANDS: &[Command] = &[
 
 fn hstrlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
-    let value = ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.get(args.get(2)));
+    let now_ms = ctx.now_ms;
+    let value = ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.get(args.get(2), now_ms));
     ctx.reply.integer(value.map_or(0, |value| value.n_bytes()) as i64);
     Ok(())
 }
@@ -31,8 +32,9 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return draw_several(ctx, args);
     }
     let key = ctx.key(args, 1);
+    let now_ms = ctx.now_ms;
     let mut random = ctx.shard.random_source();
-    match ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.random(&mut random)) {
+    match ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.random(now_ms, &mut random)) {
         Some((field, _)) => reply_element(field, &mut ctx.reply),
         None => ctx.reply.null(),
     }
@@ -81,15 +83,17 @@ fn draw_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         return Err(CommandError::OutOfRange);
     }
     let key = ctx.key(args, 1);
+    let now_ms = ctx.now_ms;
     let mut random = ctx.shard.random_source();
-    let Some(hash) = ctx.shard.read_hash(ctx.at(), &key)?.filter(|_| count != 0) else {
+    let found = ctx.shard.read_hash(ctx.at(), &key)?;
+    let Some(hash) = found.filter(|hash| count != 0 && hash.n_alive(now_ms) > 0) else {
         ctx.reply.array(0);
         return Ok(());
     };
     let n = count.unsigned_abs() as usize;
     if count > 0 {
-        form.header(n.min(hash.len()), &mut ctx.reply);
-        hash.sample(n, &mut random, |pair| form.reply(pair, &mut ctx.reply));
+        form.header(n.min(hash.n_alive(now_ms)), &mut ctx.reply);
+        hash.sample(now_ms, n, &mut random, |pair| form.reply(pair, &mut ctx.reply));
         return Ok(());
     }
     draw_again_and_again(
@@ -97,7 +101,7 @@ fn draw_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         n,
         |reply| form.header(n, reply),
         |reply| {
-            if let Some(pair) = hash.random(&mut random) {
+            if let Some(pair) = hash.random(now_ms, &mut random) {
                 form.reply(pair, reply);
             }
         },

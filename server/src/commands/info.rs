@@ -70,6 +70,7 @@ enum Part {
     Hits,
     Misses,
     Expired,
+    ExpiredSubkeys,
     Evicted,
     Dirty,
     TableBytes,
@@ -79,9 +80,12 @@ enum Part {
     MaxInput,
     MaxOutput,
     HasGarbage,
-    /// Keys, keys with a deadline, and the sum of what they have to live.
+    /// Keys, keys with a deadline, the sum of what they have to live, and hashes that have fields with a deadline.
     Databases,
 }
+
+/// Numbers of a database.
+const PER_DATABASE: usize = 4;
 
 /// INFO [section [section ...]]: this shard's part.
 pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
@@ -95,6 +99,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         stats.keyspace_hits,
         stats.keyspace_misses,
         stats.expired_keys,
+        stats.expired_subkeys,
         stats.evicted_keys,
         stats.dirty,
         table_bytes as u64,
@@ -107,7 +112,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     ];
     debug_assert_eq!(numbers.len(), Part::Databases as usize);
     let keyspaces = ctx.shard.keyspaces();
-    ctx.reply.array(numbers.len() + 3 * keyspaces.len());
+    ctx.reply.array(numbers.len() + PER_DATABASE * keyspaces.len());
     for number in numbers {
         ctx.reply.integer(number as i64);
     }
@@ -116,6 +121,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         ctx.reply.integer(keyspace.len() as i64);
         ctx.reply.integer(n_expires);
         ctx.reply.integer(keyspace.avg_ttl_ms(ctx.now_ms).saturating_mul(n_expires));
+        ctx.reply.integer(keyspace.n_timed_hashes() as i64);
     }
     Ok(())
 }
@@ -388,7 +394,7 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "sync_full" => 0,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
-        "expired_subkeys" => 0,
+        "expired_subkeys" => facts.sum(Part::ExpiredSubkeys),
         "expired_keys" => facts.sum(Part::Expired),
         "expired_stale_perc" => "0.00",
         "expired_time_cap_reached_count" => 0,
@@ -508,12 +514,16 @@ fn errorstats(facts: &Facts<'_>, out: &mut String) {
 
 fn keyspace(facts: &Facts<'_>, out: &mut String) {
     let first = Part::Databases as usize;
-    let n_databases = (facts.parts[0].len() - first) / 3;
+    let n_databases = (facts.parts[0].len() - first) / PER_DATABASE;
     for db in 0..n_databases {
-        let [keys, expires, ttl_sum] = [0, 1, 2].map(|at| facts.sum_at(first + 3 * db + at));
+        let [keys, expires, ttl_sum, subexpiry] =
+            [0, 1, 2, 3].map(|at| facts.sum_at(first + PER_DATABASE * db + at));
         if keys > 0 {
             let avg_ttl = if expires > 0 { ttl_sum / expires } else { 0 };
-            line(out, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry=0"));
+            line(
+                out,
+                format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"),
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The table: every command row, and the lookup by name. The groups' files hold the rows; this file knows only how to find them.
 
+pub mod bitfield;
+pub mod bitmap;
 pub mod client;
 pub mod cluster;
 pub mod command_info;
@@ -11,8 +13,11 @@ pub mod docs;
 mod draw;
 pub mod dump;
 pub mod generic;
+pub mod geo;
 pub mod hash;
+pub mod hash_expire;
 pub mod hash_reads;
+pub mod hyperloglog;
 pub mod info;
 pub mod list;
 pub mod list_moves;
@@ -26,6 +31,10 @@ pub mod set;
 pub mod set_cards;
 pub mod sort;
 pub mod string;
+pub mod string_condition;
+pub mod string_increx;
+pub mod string_lcs;
+pub mod string_msetex;
 mod subcommand;
 pub mod transactions;
 pub mod vectorset;
@@ -47,14 +56,22 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
     ("string", string::COMMANDS),
+    ("string", string_condition::COMMANDS),
+    ("string", string_increx::COMMANDS),
+    ("string", string_lcs::COMMANDS),
+    ("string", string_msetex::COMMANDS),
+    ("bitmap", bitmap::COMMANDS),
+    ("hyperloglog", hyperloglog::COMMANDS),
     ("generic", sort::COMMANDS),
     ("list", list::COMMANDS),
     ("list", list_moves::COMMANDS),
     ("set", set::COMMANDS),
     ("set", set_cards::COMMANDS),
     ("hash", hash::COMMANDS),
+    ("hash", hash_expire::COMMANDS),
     ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
@@ -169,7 +186,8 @@ impl Table {
             id,
             shape: shape_of(command),
             group,
-            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set") || command.name == "append",
+            is_deep: matches!(group, "list" | "set" | "hash" | "sorted-set" | "geo")
+                || command.name == "append",
             is_vector: command.plan.is_some() || matches!(command.handler, Handler::Any(_)),
             is_protected,
             subcommands: Vec::new(),

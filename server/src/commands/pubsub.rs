@@ -126,11 +126,21 @@ fn spublish(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 
 fn send(conn: &mut Conn<'_>, args: Args<'_>, kind: Kind) -> Outcome {
     let directory = &conn.server.subscriptions;
+    let n_before = conn.deliveries.len();
     let n = match directory.is_anyone() {
         true => directory.deliveries(kind, args.get(1), args.get(2), conn.deliveries),
         false => 0,
     };
     conn.reply.integer(n as i64);
+    let hard_bytes = conn.config.client_output_buffer_limit.pubsub.hard_bytes;
+    if hard_bytes > 0 && args.get(2).len() as u64 > hard_bytes {
+        // It is the end of each receiver, wherever that is: none of them listens any more.
+        for delivery in &conn.deliveries[n_before..] {
+            let name =
+                if delivery.kind == Kind::Pattern { &delivery.pattern[..] } else { &delivery.channel[..] };
+            delivery.clients.iter().for_each(|client| directory.remove(delivery.kind, name, *client));
+        }
+    }
     Ok(())
 }
 

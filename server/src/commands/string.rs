@@ -6,6 +6,7 @@
 
 use skerry_resp::number::{LongDouble, parse_i64};
 
+use super::string_condition::{Test, ValueCondition};
 use crate::access::{Text, reply_part, text_of};
 use crate::args::{Args, MIN_SHARED_BYTES, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
@@ -41,15 +42,16 @@ pub const COMMANDS: &[Command] = &[
 
 /// When SET sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Condition {
+enum Condition<'a> {
     Always,
     IfAbsent,
     IfPresent,
+    IfValue(ValueCondition<'a>),
 }
 
-/// What the options of SET and GETEX say of the deadline.
+/// What the options of SET, GETEX, MSETEX and INCREX say of the deadline.
 #[derive(Clone, Copy)]
-enum DeadlineOption<'a> {
+pub(super) enum DeadlineOption<'a> {
     Unsaid,
     Keep,
     Persist,
@@ -68,7 +70,12 @@ fn clock_named(word: &[u8]) -> Option<Clock> {
 }
 
 /// The deadline of a write in Unix milliseconds: its number is positive. `command` is named in the error.
-fn deadline_ms(clock: Clock, text: &[u8], now_ms: i64, command: &'static str) -> Result<i64, CommandError> {
+pub(super) fn deadline_ms(
+    clock: Clock,
+    text: &[u8],
+    now_ms: i64,
+    command: &'static str,
+) -> Result<i64, CommandError> {
     match parse_i64(text).ok_or(CommandError::NotInteger)? {
         number if number > 0 => clock.deadline_ms(number, now_ms, command),
         _ => Err(CommandError::InvalidExpire(command)),
@@ -76,7 +83,7 @@ fn deadline_ms(clock: Clock, text: &[u8], now_ms: i64, command: &'static str) ->
 }
 
 /// Takes the option `word` and its number. A second one replaces the first only if it is of the same kind.
-fn deadline_option<'a>(
+pub(super) fn deadline_option<'a>(
     word: &[u8],
     number: Option<&'a [u8]>,
     before: DeadlineOption<'_>,
@@ -93,7 +100,7 @@ fn deadline_option<'a>(
 
 /// The options of SET.
 struct SetOptions<'a> {
-    condition: Condition,
+    condition: Condition<'a>,
     get: bool,
     deadline: DeadlineOption<'a>,
 }
@@ -103,10 +110,22 @@ impl<'a> SetOptions<'a> {
         let mut options = Self { condition: Condition::Always, get: false, deadline: DeadlineOption::Unsaid };
         let mut cursor = args.cursor(3);
         while let Some(word) = cursor.maybe_next() {
-            if is_word(word, "nx") && options.condition != Condition::IfPresent {
+            if is_word(word, "nx") && matches!(options.condition, Condition::Always | Condition::IfAbsent) {
                 options.condition = Condition::IfAbsent;
-            } else if is_word(word, "xx") && options.condition != Condition::IfAbsent {
+            } else if is_word(word, "xx")
+                && matches!(options.condition, Condition::Always | Condition::IfPresent)
+            {
                 options.condition = Condition::IfPresent;
+            } else if let Some(test) = Test::named(word) {
+                let operand = cursor.value()?;
+                match options.condition {
+                    Condition::Always => {}
+                    Condition::IfValue(before) if before.test == test => {}
+                    Condition::IfAbsent | Condition::IfPresent | Condition::IfValue(_) => {
+                        return Err(CommandError::Syntax);
+                    }
+                }
+                options.condition = Condition::IfValue(ValueCondition { test, operand });
             } else if is_word(word, "get") {
                 options.get = true;
             } else if is_word(word, "keepttl") {
@@ -143,12 +162,14 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let is_present = if options.get {
         reply_with_value(ctx, &key)?
     } else {
-        options.condition != Condition::Always && ctx.shard.peek(ctx.at(), &key).is_some()
+        matches!(options.condition, Condition::IfAbsent | Condition::IfPresent)
+            && ctx.shard.peek(ctx.at(), &key).is_some()
     };
     let is_refused = match options.condition {
         Condition::Always => false,
         Condition::IfAbsent => is_present,
         Condition::IfPresent => !is_present,
+        Condition::IfValue(condition) => !condition.holds(ctx.shard.peek_string(ctx.at(), &key)?)?,
     };
     if is_refused {
         if !options.get {
@@ -165,7 +186,7 @@ fn set_with_options(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 
 /// Argument `index` as a value: a long one is not copied if its buffer can be shared.
 #[inline]
-fn value_of(args: Args<'_>, index: usize) -> NewValue<'_> {
+pub(super) fn value_of(args: Args<'_>, index: usize) -> NewValue<'_> {
     let bytes = args.get(index);
     if bytes.len() > MIN_SHARED_BYTES
         && let Some(bytes) = args.shared(index)
@@ -177,7 +198,7 @@ fn value_of(args: Args<'_>, index: usize) -> NewValue<'_> {
 
 /// Gives a key a string and says so.
 #[inline]
-fn overwrite(ctx: &mut Ctx<'_>, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) {
+pub(super) fn overwrite(ctx: &mut Ctx<'_>, key: &Key<'_>, value: NewValue<'_>, ttl: Ttl) {
     ctx.shard.expire_on_access(ctx.at(), key);
     ctx.shard.insert(ctx.at(), key, value, ttl);
     ctx.changed(key, EventClass::String, "set");

@@ -103,6 +103,15 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// The object, if it is one.
+    #[inline]
+    pub(super) fn object(&self) -> Option<&Object> {
+        match self {
+            Payload::Object(object) => Some(object),
+            Payload::Int(_) | Payload::Str(_) | Payload::Short(_) | Payload::Lent => None,
+        }
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Payload::Int(_) => Kind::Int,
@@ -491,6 +500,13 @@ impl Entry {
             value.add(len).write_bytes(0, len.max(min_len) - len);
             Some(std::slice::from_raw_parts_mut(value, len.max(min_len)))
         }
+    }
+
+    /// Cuts an inline string to its first `len` bytes.
+    pub(super) fn truncate_inline(&mut self, len: usize) {
+        debug_assert!(Kind::of(self.as_ref().header().meta) == Kind::Str, "an edited string is inline");
+        let header = self.header_mut();
+        header.value_len = header.value_len.min(len as u32);
     }
 
     /// Moves everything to a new allocation with room for `room` bytes of value, under `meta` (same kind, or a value_len

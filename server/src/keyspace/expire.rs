@@ -17,11 +17,15 @@
 //! followed from one occupied slot to the next. Every call is bounded; nothing here allocates but the wheel itself (10 KiB,
 //! once) and limbo.
 //!
+//! Beside the wheel stand the hashes that have fields with a deadline, by their earliest one: an ordered index of (deadline,
+//! hash of the key), which needs no place in any entry. `fields.rs` keeps it true.
+//!
 //! It knows no table and no key. Unsafe: the links, which are entries' memory.
 
 use std::ptr::NonNull;
 
 use super::table::segment::prefetch;
+use crate::types::deadlines::{Deadlines, Due};
 
 /// An entry's part of the index.
 #[repr(C)]
@@ -108,6 +112,8 @@ pub(super) struct ExpiryIndex {
     len: usize,
     /// Exact, so that the average needs no sampling.
     sum_ms: i128,
+    /// The hashes that have fields with a deadline, by the earliest.
+    hashes: Deadlines,
 }
 
 // SAFETY: the pointers lead to entries of the keyspace that owns this index, and both move together.
@@ -123,6 +129,30 @@ impl ExpiryIndex {
     pub(super) fn average_ms(&self) -> Option<i64> {
         let average = self.sum_ms.checked_div(self.len as i128)?;
         Some(average.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
+    }
+
+    pub(super) fn hashes(&self) -> &Deadlines {
+        &self.hashes
+    }
+
+    /// What is left of an index whose entries are gone, to be freed in slices.
+    pub(super) fn into_hashes(self) -> Deadlines {
+        self.hashes
+    }
+
+    /// The earliest deadline of the fields of the hash whose key has this hash was `before` and is `after`.
+    #[inline]
+    pub(super) fn refile_hash(&mut self, hash: u64, before: Option<i64>, after: Option<i64>) {
+        if before == after {
+            return;
+        }
+        if let Some(deadline_ms) = before {
+            let is_there = self.hashes.remove(Due { deadline_ms, hash });
+            debug_assert!(is_there, "every hash with deadlines is filed");
+        }
+        if let Some(deadline_ms) = after {
+            self.hashes.insert(Due { deadline_ms, hash });
+        }
     }
 
     /// Files an entry's node under its deadline.

@@ -3,6 +3,7 @@
 use super::entry::Entry;
 use super::object::Object;
 use super::table::Table;
+use crate::types::deadlines::Deadlines;
 
 /// Elements that are freed on the spot.
 const AT_ONCE: usize = 64;
@@ -14,6 +15,7 @@ const OBJECT_COST: usize = 16;
 pub(super) struct LazyFree {
     objects: Vec<Object>,
     tables: Vec<Table<Entry>>,
+    deadlines: Vec<Deadlines>,
 }
 
 impl LazyFree {
@@ -36,14 +38,30 @@ impl LazyFree {
         }
     }
 
+    pub(super) fn give_deadlines(&mut self, mut deadlines: Deadlines) {
+        if !deadlines.free_slice(AT_ONCE) {
+            self.deadlines.push(deadlines);
+        }
+    }
+
     pub(super) fn has_garbage(&self) -> bool {
-        !self.objects.is_empty() || !self.tables.is_empty()
+        !self.objects.is_empty() || !self.tables.is_empty() || !self.deadlines.is_empty()
     }
 
     /// Frees about `budget` elements and entries; true when nothing is left. An entry costs some 60 ns, but up to 3 us near
     /// the end of a table, where most of them are the last of their page: so slices are cut by time, a hundred or so a call.
     pub(super) fn slice(&mut self, budget: usize) -> bool {
         let mut left = budget;
+        while let Some(deadlines) = self.deadlines.last_mut() {
+            if left == 0 {
+                return false;
+            }
+            let chunk = left.min(AT_ONCE);
+            left -= chunk;
+            if deadlines.free_slice(chunk) {
+                self.deadlines.pop();
+            }
+        }
         loop {
             while let Some(object) = self.objects.last_mut() {
                 if left == 0 {

@@ -4,12 +4,12 @@
 //! ```text
 //!  Keyspace ── Table<Entry> (table, segment) ── Entry (key, value, deadline, clock: one allocation) ── Object (large values)
 //!     │                                            └─ the links of ─┐
-//!     ├── ExpiryIndex (timing wheel over the entries with a deadline)
+//!     ├── ExpiryIndex (timing wheel over the entries with a deadline; the hashes whose fields have some)
 //!     └── LazyFree (large things already deleted, freed in slices)
 //! ```
 //!
-//! Invariants: an entry of the table is in the expiry index if and only if it has a deadline; so whatever moves, frees or
-//! hands out an entry goes through this file, which tells the index. The caller computes each key's hash once.
+//! Invariants: an entry of the table is in the expiry index if and only if it has a deadline, and a hash if a field has; so
+//! whatever moves, frees or hands out an entry goes through this file, which tells the index. The caller computes each key's hash once.
 //! Expiry is exact on access: `lookup` never shows a dead key. A key that is lent keeps a stub, which is counted and
 //! scanned, and which neither expiry nor a lookup's deadline touches.
 //! No call is longer than one segment's split (some 10 us) plus the caller's own bytes, but for the budgeted ones.
@@ -20,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 
 pub mod entry;
 mod expire;
+mod fields;
 pub mod hash;
 mod lazyfree;
 pub mod object;
@@ -27,6 +28,7 @@ pub mod table;
 pub mod thin;
 
 pub use entry::{Entry, EntryMut, EntryRef};
+pub use fields::FieldsLeft;
 pub use hash::HashSeed;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
@@ -95,6 +97,9 @@ pub enum Appended {
     TooLong,
 }
 
+/// So many zeros at the end of a string, if they are more than the string, are had from the system, not written.
+const ZEROED_BYTES: usize = 1 << 20;
+
 /// Dead keys that active expiry removes together, so that their buckets are fetched in parallel.
 const EXPIRE_BATCH: usize = 16;
 
@@ -128,6 +133,11 @@ impl Keyspace {
 
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// Number of hashes that have fields with a deadline.
+    pub fn n_timed_hashes(&self) -> usize {
+        self.expiry.hashes().len()
     }
 
     /// Number of keys with a deadline.
@@ -187,7 +197,7 @@ impl Keyspace {
     pub fn lookup(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryRef<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            remove_slot(slot, key.hash, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(slot.into_ref())
@@ -198,7 +208,7 @@ impl Keyspace {
     pub fn lookup_mut(&mut self, key: &Key<'_>, now_ms: i64) -> Lookup<EntryMut<'_>> {
         let Some(slot) = self.table.find_mut(key.hash, key.bytes) else { return Lookup::Absent };
         if slot.get().is_expired(now_ms) {
-            remove_slot(slot, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
+            remove_slot(slot, key.hash, &mut self.expiry, |entry| self.lazyfree.give_entry(entry));
             return Lookup::Expired;
         }
         Lookup::Found(entry_mut(slot))
@@ -211,7 +221,9 @@ impl Keyspace {
         match self.table.find_mut(key.hash, key.bytes) {
             Some(mut slot) => {
                 let expiry = &mut self.expiry;
+                let after_ms = fields::earliest_ms(payload.object());
                 let old = slot.update(|entry| overwrite(entry, payload, ttl, expiry));
+                self.expiry.refile_hash(key.hash, fields::earliest_ms(old.as_ref()), after_ms);
                 if let Some(object) = old {
                     self.lazyfree.give_object(object);
                 }
@@ -276,13 +288,14 @@ impl Keyspace {
             // SAFETY: an owned entry is in no list; from here on it is moved and removed by way of this file only.
             unsafe { self.expiry.insert(entry.node()) };
         }
+        self.expiry.refile_hash(hash, None, fields::earliest_ms(entry.as_ref().object()));
         self.table.insert(hash, entry);
     }
 
     /// Removes a key, dead or alive, and returns its entry, deadline and all.
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Entry> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
-        Some(remove_slot(slot, &mut self.expiry, |entry| entry))
+        Some(remove_slot(slot, key.hash, &mut self.expiry, |entry| entry))
     }
 
     /// Frees an entry: at once if it is small, else in the slices of [`Keyspace::free_slice`].
@@ -301,7 +314,7 @@ impl Keyspace {
         assert!(!slot.get().is_lent(), "an entry is lent once");
         let entry = slot.replace(Entry::stub(key.bytes));
         withdraw(entry.as_ref());
-        unlink(&entry, &mut self.expiry);
+        unlink(&entry, key.hash, &mut self.expiry);
         Some(entry)
     }
 
@@ -315,6 +328,7 @@ impl Keyspace {
                     // SAFETY: an owned entry is in no list.
                     unsafe { self.expiry.insert(entry.node()) };
                 }
+                self.expiry.refile_hash(key.hash, None, fields::earliest_ms(entry.as_ref().object()));
                 drop(slot.replace(entry));
             }
             None => drop(slot.remove()),
@@ -393,7 +407,7 @@ impl Keyspace {
         let expiry = &mut self.expiry;
         withdraw(slot.get());
         slot.update(|entry| {
-            unlink(entry, expiry);
+            unlink_deadline(entry, expiry);
             entry.set_ttl(false);
         });
         true
@@ -409,7 +423,7 @@ impl Keyspace {
         }
         let edited = edit_slot(slot, &mut self.expiry, new_len, |string| {
             string[len..].copy_from_slice(bytes);
-            string.len()
+            (string.len(), string.len())
         });
         edited.map_or(Appended::WrongType, Appended::Done)
     }
@@ -433,7 +447,20 @@ impl Keyspace {
         edit: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<R> {
         let slot = self.table.find_mut(key.hash, key.bytes)?;
-        edit_slot(slot, &mut self.expiry, min_len, edit)
+        edit_slot(slot, &mut self.expiry, min_len, |string| (string.len(), edit(string)))
+    }
+
+    /// The same for an edit that changes the length: it is shown the string with `n_spare` zero bytes behind it, and the
+    /// string's length, and first answers how long the string is from then on.
+    pub fn resize_string<R>(
+        &mut self,
+        key: &Key<'_>,
+        n_spare: usize,
+        edit: impl FnOnce(&mut [u8], usize) -> (usize, R),
+    ) -> Option<R> {
+        let slot = self.table.find_mut(key.hash, key.bytes)?;
+        let len = string_len(slot.get())?;
+        edit_slot(slot, &mut self.expiry, len + n_spare, |string| edit(string, len))
     }
 
     /// One step of a scan, see [`Table::scan`]. Dead keys and lent ones are shown too.
@@ -485,8 +512,10 @@ impl Keyspace {
                 // Out of the index already, so out of the table as well, before anybody is told.
                 *entry = dead.and_then(|(hash, raw)| self.table.find_address(hash, raw)).map(SlotMut::remove);
             }
-            for entry in batch.into_iter().flatten() {
+            for (entry, dead) in batch.into_iter().zip(dead) {
+                let (Some(entry), Some((hash, _))) = (entry, dead) else { continue };
                 withdraw(entry.as_ref());
+                self.expiry.refile_hash(hash, fields::earliest_ms(entry.as_ref().object()), None);
                 on_expired(entry.as_ref());
                 self.lazyfree.give_entry(entry);
             }
@@ -506,7 +535,7 @@ impl Keyspace {
         let empty = Table::new(self.seed());
         let table = std::mem::replace(&mut self.table, empty);
         self.lazyfree.give_table(table);
-        self.expiry = ExpiryIndex::default();
+        self.lazyfree.give_deadlines(std::mem::take(&mut self.expiry).into_hashes());
     }
 
     /// Whether something deleted waits to be freed.
@@ -528,21 +557,27 @@ fn entry_mut<'t>(mut slot: SlotMut<'t, Entry>) -> EntryMut<'t> {
     unsafe { EntryMut::of(raw) }
 }
 
-/// Shows the bytes of a string in the table for an edit, see [`Keyspace::edit_string`].
+/// Shows the bytes of a string in the table for an edit, which first answers the new length, see [`Keyspace::edit_string`].
 #[inline]
 fn edit_slot<R>(
     mut slot: SlotMut<'_, Entry>,
     expiry: &mut ExpiryIndex,
     min_len: usize,
-    edit: impl FnOnce(&mut [u8]) -> R,
+    edit: impl FnOnce(&mut [u8]) -> (usize, R),
 ) -> Option<R> {
+    if matches!(slot.get().object(), Some(Object::Alias(_))) {
+        // Another shard's, lent for reading.
+        return None;
+    }
     let mut long = match slot.get().view() {
         View::Int(_) | View::Str(_) if min_len <= INLINE_BYTES => {
             return slot.update(|entry| {
                 let place = entry.raw();
                 entry.edit_inline(min_len)?;
                 tell_moved(entry, place, expiry);
-                entry.edit_inline(0).map(edit)
+                let (len, result) = edit(entry.edit_inline(0)?);
+                entry.truncate_inline(len);
+                Some(result)
             });
         }
         View::Int(int) => zero_extended(itoa::Buffer::new().format(int).as_bytes(), min_len),
@@ -552,11 +587,14 @@ fn edit_slot<R>(
             return None;
         }
     };
-    if long.len() < min_len {
+    if min_len - long.len().min(min_len) >= long.len().max(ZEROED_BYTES) {
+        long = zero_extended(&long, min_len);
+    } else if long.len() < min_len {
         long.resize(min_len, 0);
     }
-    let result = edit(&mut long);
-    let payload = Payload::Object(Object::Shared(Box::new(long.freeze())));
+    let (len, result) = edit(&mut long);
+    long.truncate(len);
+    let payload = Payload::of(NewValue::Shared(long.freeze()));
     drop(slot.update(|entry| overwrite(entry, payload, Ttl::Keep, expiry)));
     Some(result)
 }
@@ -601,8 +639,14 @@ fn withdraw(entry: EntryRef<'_>) {
     }
 }
 
-/// Takes an entry with a deadline out of the index.
-fn unlink(entry: &Entry, expiry: &mut ExpiryIndex) {
+/// Takes an entry out of the index, that is about to leave the table.
+fn unlink(entry: &Entry, hash: u64, expiry: &mut ExpiryIndex) {
+    unlink_deadline(entry, expiry);
+    expiry.refile_hash(hash, fields::earliest_ms(entry.as_ref().object()), None);
+}
+
+/// Takes an entry's deadline, if it has one, out of the index.
+fn unlink_deadline(entry: &Entry, expiry: &mut ExpiryIndex) {
     if entry.as_ref().has_ttl() {
         // SAFETY: entries of the table with a deadline are in a list; the caller is taking this one out of the table, or
         // its deadline away.
@@ -619,10 +663,15 @@ fn tell_moved(entry: &Entry, place: NonNull<u8>, expiry: &mut ExpiryIndex) {
 }
 
 #[inline]
-fn remove_slot<R>(slot: SlotMut<'_, Entry>, expiry: &mut ExpiryIndex, give: impl FnOnce(Entry) -> R) -> R {
+fn remove_slot<R>(
+    slot: SlotMut<'_, Entry>,
+    hash: u64,
+    expiry: &mut ExpiryIndex,
+    give: impl FnOnce(Entry) -> R,
+) -> R {
     let entry = slot.remove();
     withdraw(entry.as_ref());
-    unlink(&entry, expiry);
+    unlink(&entry, hash, expiry);
     give(entry)
 }
 
@@ -638,7 +687,7 @@ fn overwrite(entry: &mut Entry, payload: Payload<'_>, ttl: Ttl, expiry: &mut Exp
         Ttl::At(_) => true,
     };
     if had_ttl && !has_ttl {
-        unlink(entry, expiry);
+        unlink_deadline(entry, expiry);
     }
     let place = entry.raw();
     let old = entry.set_value(payload, has_ttl);

@@ -202,6 +202,17 @@ impl<E: TableEntry> Table<E> {
         Some(SlotMut { table: self, segment, slot, hash })
     }
 
+    /// The first entry whose key has this very hash and that `is_it` says yes to.
+    pub fn find_where(&mut self, hash: u64, is_it: impl Fn(E::Ref<'_>) -> bool) -> Option<SlotMut<'_, E>> {
+        let segment = self.segment_of(hash)?;
+        let slot = segment.find(hash as u16, |address| {
+            // SAFETY: the address of an entry of this table, borrowed for the questions only.
+            let entry = || unsafe { E::borrow(raw_of(address)) };
+            is_it(entry()) && self.hash(E::key(entry())) == hash
+        })?;
+        Some(SlotMut { table: self, segment, slot, hash })
+    }
+
     /// Files an entry whose key is not in the table: the caller has looked.
     pub fn insert(&mut self, hash: u64, entry: E) {
         let address = address_of(entry);

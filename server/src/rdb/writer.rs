@@ -27,6 +27,11 @@ impl Writer {
         self.out.push(byte);
     }
 
+    /// Bytes as they are.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
     /// A number in the form of a length.
     pub(super) fn length(&mut self, length: u64) {
         match length {

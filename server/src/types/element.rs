@@ -287,6 +287,29 @@ pub fn decode(bytes: &[u8]) -> Element<'_> {
     }
 }
 
+/// The element at the start of bytes that are believed in nothing, and the entry's length; None if no whole, sound entry
+/// stands there. Its encoding need not be the shortest.
+pub fn decode_untrusted(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
+    let n_head = match *bytes.first()? {
+        0..=0xbf => 1,
+        0xc0..=0xef => 2,
+        STRING_32 => 5,
+        INTEGER_16 => 3,
+        INTEGER_24 => 4,
+        INTEGER_32 => 5,
+        INTEGER_64 => 9,
+        _ => return None,
+    };
+    if bytes.len() < n_head {
+        return None;
+    }
+    let n_forward = n_forward_at(bytes);
+    let (backlen, n_backlen) = backlen(n_forward);
+    let n_entry = n_forward + n_backlen;
+    let is_sound = bytes.get(n_forward..n_entry)? == &backlen[..n_backlen];
+    is_sound.then(|| (decode(bytes), n_entry))
+}
+
 /// The length of head and body of the entry at the start of `bytes`.
 #[inline]
 pub fn n_forward_at(bytes: &[u8]) -> usize {

@@ -21,20 +21,21 @@ impl Intset {
     }
 
     /// `integers` ascend and are distinct.
-    pub(super) fn from_ascending(integers: &[i64]) -> Self {
+    pub(super) fn of_ascending(integers: impl Iterator<Item = i64> + Clone) -> Self {
         let mut set = Self::new();
-        let width = integers.iter().map(|&integer| width_of(integer)).max().unwrap_or(2);
-        set.rebuild(width, integers.len(), integers.iter().copied());
+        let width = integers.clone().map(width_of).max().unwrap_or(2);
+        set.rebuild(width, integers.clone().count(), integers);
         set
     }
 
     #[inline]
-    fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.bytes.first().map_or(2, |&width| usize::from(width))
     }
 
+    /// The integers, each of [`Intset::width`] bytes.
     #[inline]
-    fn elements(&self) -> &[u8] {
+    pub(super) fn elements(&self) -> &[u8] {
         self.bytes.get(1..).unwrap_or_default()
     }
 

@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::Limits;
 use super::element::{Digits, Element, Encoded};
 use super::node::NodeLimit;
+pub use super::node::Part;
 pub use super::packed::End;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
@@ -325,6 +326,15 @@ impl List {
         }
     }
 
+    /// What it is made of, first to last.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let (packed, quick) = match &self.0 {
+            Repr::Packed(packed) => (Some(Part::Packed(packed)), None),
+            Repr::Quick(quick) => (None, Some(quick.parts())),
+        };
+        packed.into_iter().chain(quick.into_iter().flatten())
+    }
+
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         match &self.0 {
@@ -360,6 +370,44 @@ impl List {
             packed.give_back();
             self.0 = Repr::Packed(packed);
         }
+    }
+}
+
+/// A list in the making, out of parts that come first to last.
+#[derive(Default)]
+pub struct Assembly(Quicklist);
+
+impl Assembly {
+    /// Room for so many packed parts.
+    pub fn with_capacity(n_parts: usize) -> Self {
+        Self(Quicklist::with_capacity(n_parts))
+    }
+
+    /// Adds elements that shall stay together.
+    pub fn packed(&mut self, packed: Packed) {
+        self.0.append_packed(packed);
+    }
+
+    /// Adds an element.
+    pub fn element(&mut self, element: &[u8], limits: &Limits) {
+        self.0.push_back(element, NodeLimit::of(limits.list_max_listpack_size));
+    }
+
+    /// The list in the big encoding, however small it is.
+    pub fn finish_big(self) -> List {
+        List(Repr::Quick(Box::new(self.0)))
+    }
+
+    /// The list, in the encoding Redis gives it.
+    pub fn finish(mut self, limits: &Limits) -> List {
+        let packed = self.0.take_only_node(NodeLimit::of(limits.list_max_listpack_size));
+        List(match packed {
+            Some(mut packed) => {
+                packed.give_back();
+                Repr::Packed(packed)
+            }
+            None => Repr::Quick(Box::new(self.0)),
+        })
     }
 }
 

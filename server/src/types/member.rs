@@ -1,13 +1,13 @@
 //! `Member`: a set's member, or a hash's field and value, in one allocation behind one pointer.
 //!
 //! ```text
-//! | tag | field length: 1, 2, 4 bytes | value length: 0, 1, 2, 4 bytes | field | value | unused |
+//! | tag | field length: 1, 2, 4 bytes | value length: 0, 1, 2, 4 bytes | deadline: 0, 6 bytes | field | value | unused |
 //!  bits 0-1  width of the field's length     bits 2-3  width of the value's length (0: a set's member, no value)
-//!  bit 4     always 0; kept for a deadline of 8 bytes before the field (HEXPIRE)
+//!  bit 4     there is room for a deadline (HEXPIRE), in Unix milliseconds; 0 is none
 //! ```
 //!
 //! Invariants: the allocation has `good_size` of what the lengths add up to, so its layout follows from its content
-//! and a value of about the same length is written in place. The field never changes.
+//! and a value of about the same length is written in place. The field never changes. Room for a deadline, once made, stays.
 //! It knows no hash and no table beyond `TableEntry`. This is the one module of `types` with unsafe code.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -20,6 +20,10 @@ use crate::keyspace::table::TableEntry;
 
 const TAG_BYTES: usize = 1;
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
+const DEADLINE_SHIFT: u8 = 4;
+const DEADLINE_BYTES: usize = 6;
+/// The latest deadline there is room for (in the year 10,889); Redis takes none beyond a quarter of it.
+const DEADLINE_MAX: i64 = (1 << (8 * DEADLINE_BYTES)) - 1;
 
 pub struct Member(NonNull<u8>);
 
@@ -60,19 +64,26 @@ impl MemberPlace {
 struct Shape {
     field_code: u8,
     value_code: u8,
+    /// 1 if there is room for a deadline, else 0.
+    n_deadlines: u8,
     n_field: usize,
     n_value: usize,
 }
 
 impl Shape {
-    fn new(field: &[u8], value: Option<&[u8]>) -> Self {
+    fn new(field: &[u8], value: Option<&[u8]>, deadline_ms: Option<i64>) -> Self {
         let (n_field, n_value) = (field.len(), value.map_or(0, <[u8]>::len));
         Self {
             field_code: code_of(n_field),
             value_code: value.map_or(0, |_| code_of(n_value)),
+            n_deadlines: u8::from(deadline_ms.is_some()),
             n_field,
             n_value,
         }
+    }
+
+    fn tag(self) -> u8 {
+        self.field_code | self.value_code << 2 | self.n_deadlines << DEADLINE_SHIFT
     }
 
     #[inline]
@@ -81,8 +92,13 @@ impl Shape {
     }
 
     #[inline]
-    fn field_at(self) -> usize {
+    fn deadline_at(self) -> usize {
         self.value_length_at() + WIDTHS[usize::from(self.value_code)]
+    }
+
+    #[inline]
+    fn field_at(self) -> usize {
+        self.deadline_at() + usize::from(self.n_deadlines) * DEADLINE_BYTES
     }
 
     #[inline]
@@ -117,25 +133,33 @@ fn code_of(n: usize) -> u8 {
 impl Member {
     /// A set's member.
     pub fn new(member: &[u8]) -> Self {
-        Self::build(member, None)
+        Self::build(member, None, None)
     }
 
     /// A hash's field and its value.
     pub fn with_value(field: &[u8], value: &[u8]) -> Self {
-        Self::build(field, Some(value))
+        Self::build(field, Some(value), None)
     }
 
-    fn build(field: &[u8], value: Option<&[u8]>) -> Self {
-        let shape = Shape::new(field, value);
+    /// A hash's field, its value, and when it ends.
+    pub fn with_deadline(field: &[u8], value: &[u8], deadline_ms: i64) -> Self {
+        Self::build(field, Some(value), Some(deadline_ms))
+    }
+
+    fn build(field: &[u8], value: Option<&[u8]>, deadline_ms: Option<i64>) -> Self {
+        let shape = Shape::new(field, value, deadline_ms);
         let layout = shape.layout();
         // SAFETY: `good_size` of at least the tag and one length byte is not zero.
         let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
         // SAFETY: the allocation has `n_allocated` bytes, which the shape's offsets and lengths do not exceed;
         // it is new, so it overlaps neither `field` nor `value`.
         unsafe {
-            raw.write(shape.field_code | shape.value_code << 2);
+            raw.write(shape.tag());
             write_length(raw.add(TAG_BYTES), shape.field_code, shape.n_field);
             write_length(raw.add(shape.value_length_at()), shape.value_code, shape.n_value);
+            if let Some(deadline_ms) = deadline_ms {
+                write_deadline(raw.add(shape.deadline_at()), deadline_ms);
+            }
             let value = value.unwrap_or_default();
             raw.add(shape.field_at()).copy_from_nonoverlapping(slice_start(field), field.len());
             raw.add(shape.value_at()).copy_from_nonoverlapping(slice_start(value), value.len());
@@ -154,8 +178,8 @@ impl Member {
         let shape = self.as_ref().shape();
         let next = Shape { value_code: code_of(value.len()), n_value: value.len(), ..shape };
         if next.value_code != shape.value_code || next.n_allocated() != shape.n_allocated() {
-            let moved = Self::build(self.as_ref().field(), Some(value));
-            *self = moved;
+            let old = self.as_ref();
+            *self = Self::build(old.field(), Some(value), old.deadline_room());
             return;
         }
         // SAFETY: same size of allocation, same offsets, and `next` fits it; `&mut self` is exclusive, and `value`
@@ -163,6 +187,18 @@ impl Member {
         unsafe {
             write_length(self.0.add(next.value_length_at()), next.value_code, next.n_value);
             self.0.add(next.value_at()).copy_from_nonoverlapping(slice_start(value), value.len());
+        }
+    }
+
+    /// Gives a hash's field a deadline, or takes it away.
+    pub fn set_deadline(&mut self, deadline_ms: Option<i64>) {
+        let shape = self.as_ref().shape();
+        if shape.n_deadlines > 0 {
+            // SAFETY: the tag says that six bytes stand there for this; `&mut self` is exclusive.
+            unsafe { write_deadline(self.0.add(shape.deadline_at()), deadline_ms.unwrap_or(0)) };
+        } else if deadline_ms.is_some() {
+            let old = self.as_ref();
+            *self = Self::build(old.field(), Some(old.value()), deadline_ms);
         }
     }
 
@@ -182,7 +218,7 @@ impl<'a> MemberRef<'a> {
             let n_field = read_length(self.raw.add(TAG_BYTES), field_code);
             let value_length_at = TAG_BYTES + WIDTHS[usize::from(field_code)];
             let n_value = read_length(self.raw.add(value_length_at), value_code);
-            Shape { field_code, value_code, n_field, n_value }
+            Shape { field_code, value_code, n_deadlines: tag >> DEADLINE_SHIFT & 1, n_field, n_value }
         }
     }
 
@@ -202,6 +238,19 @@ impl<'a> MemberRef<'a> {
         unsafe { std::slice::from_raw_parts(self.raw.add(shape.value_at()).as_ptr(), shape.n_value) }
     }
 
+    /// When the field ends, in Unix milliseconds; of a set's member, never.
+    #[inline]
+    pub fn deadline_ms(self) -> Option<i64> {
+        self.deadline_room().filter(|deadline_ms| *deadline_ms != 0)
+    }
+
+    /// The same with 0 where there is room and no deadline.
+    fn deadline_room(self) -> Option<i64> {
+        let shape = self.shape();
+        // SAFETY: the tag says that six bytes were written there; they live and stay for 'a.
+        (shape.n_deadlines > 0).then(|| unsafe { read_deadline(self.raw.add(shape.deadline_at())) })
+    }
+
     pub fn allocated_bytes(self) -> usize {
         self.shape().n_allocated()
     }
@@ -219,7 +268,7 @@ impl<'a> MemberRef<'a> {
     /// A copy in an allocation of its own.
     pub fn to_owned(self) -> Member {
         let shape = self.shape();
-        Member::build(self.field(), (shape.value_code > 0).then(|| self.value()))
+        Member::build(self.field(), (shape.value_code > 0).then(|| self.value()), self.deadline_ms())
     }
 }
 
@@ -255,6 +304,24 @@ unsafe fn read_length(at: NonNull<u8>, code: u8) -> usize {
             _ => at.cast::<u32>().read_unaligned() as usize,
         }
     }
+}
+
+/// # Safety
+/// `DEADLINE_BYTES` bytes at `at` are the caller's to write.
+unsafe fn write_deadline(at: NonNull<u8>, deadline_ms: i64) {
+    debug_assert!((0..=DEADLINE_MAX).contains(&deadline_ms));
+    // SAFETY: the caller's promise; the low six of the eight bytes.
+    unsafe { at.copy_from_nonoverlapping(slice_start(&deadline_ms.to_le_bytes()), DEADLINE_BYTES) };
+}
+
+/// # Safety
+/// `write_deadline` has written at `at`.
+#[inline]
+unsafe fn read_deadline(at: NonNull<u8>) -> i64 {
+    let mut bytes = [0; size_of::<i64>()];
+    // SAFETY: the caller's promise; six bytes into eight.
+    unsafe { at.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), DEADLINE_BYTES) };
+    i64::from_le_bytes(bytes)
 }
 
 impl Drop for Member {
@@ -315,6 +382,29 @@ mod tests {
                 assert!(copy.as_ref().value() == value && copy.allocated_bytes() >= 3 + n_field + n_value);
             }
         }
+    }
+
+    /// Room for a deadline is made once and stays; field and value do not notice.
+    #[test]
+    fn members_keep_their_deadline() {
+        for n_value in [0, 5, 300, 70_000] {
+            let mut member = Member::with_value(b"field", b"12345");
+            assert_eq!(member.as_ref().deadline_ms(), None);
+            member.set_deadline(None);
+            member.set_deadline(Some(DEADLINE_MAX));
+            member.set_value(&vec![b'v'; n_value]);
+            assert_eq!(member.as_ref().deadline_ms(), Some(DEADLINE_MAX));
+            assert_eq!(member.as_ref().to_owned().as_ref().deadline_ms(), Some(DEADLINE_MAX));
+            let address = member.as_ref().address();
+            member.set_deadline(None);
+            assert_eq!(member.as_ref().deadline_ms(), None);
+            member.set_deadline(Some(1));
+            assert_eq!(member.as_ref().address(), address);
+            assert!(member.as_ref().field() == b"field" && member.as_ref().value() == vec![b'v'; n_value]);
+        }
+        let mut member = Member::with_deadline(b"f", b"v", 7);
+        member.set_deadline(None);
+        assert!(member.allocated_bytes() >= member.as_ref().to_owned().allocated_bytes());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! It knows no limit and no encoding's name. Cost: a lone member costs one allocation and one cache miss, a table
 //! two of each more; growth comes in steps of microseconds.
 
+use super::deadlines::Due;
 use super::member::{Member, MemberRef};
 use crate::keyspace::hash::HashSeed;
 use crate::keyspace::table::{ScanPosition, Table, prefetch};
@@ -103,6 +104,29 @@ impl Members {
             }
             Members::Lone(Some(_)) => self.become_many(seed).set(field, value),
             Members::Many(many) => many.set(field, value),
+        }
+    }
+
+    /// Changes a hash's field's deadline, if the field is there.
+    pub(super) fn set_deadline(&mut self, field: &[u8], deadline_ms: Option<i64>) {
+        match self {
+            Members::Lone(Some(lone)) if lone.as_ref().field() == field => lone.set_deadline(deadline_ms),
+            Members::Lone(_) => {}
+            Members::Many(many) => many.set_deadline(field, deadline_ms),
+        }
+    }
+
+    /// Takes out a field that has this deadline and whose name has this hash.
+    pub(super) fn take_due(&mut self, due: Due) -> Option<Member> {
+        let is_due = |member: MemberRef<'_>| member.deadline_ms() == Some(due.deadline_ms);
+        match self {
+            // One of one: its name has the hash.
+            Members::Lone(lone) => lone.take_if(|member| is_due(member.as_ref())),
+            Members::Many(many) => {
+                let member = many.table.find_where(due.hash, is_due)?.remove();
+                many.member_bytes -= member.allocated_bytes();
+                Some(member)
+            }
         }
     }
 
@@ -237,6 +261,17 @@ impl Many {
         self.member_bytes += member.allocated_bytes();
         self.table.insert(hash, member);
         true
+    }
+
+    fn set_deadline(&mut self, field: &[u8], deadline_ms: Option<i64>) {
+        let hash = self.table.hash(field);
+        let Some(mut slot) = self.table.find_mut(hash, field) else { return };
+        let (before, after) = slot.update(|member| {
+            let before = member.allocated_bytes();
+            member.set_deadline(deadline_ms);
+            (before, member.allocated_bytes())
+        });
+        self.member_bytes = self.member_bytes - before + after;
     }
 
     fn insert(&mut self, member: Member) {

@@ -1,8 +1,9 @@
 //! The values behind lists, sets, hashes and sorted sets, as plain data structures.
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
-//! `intset` and `hash`, whose big encoding is `members`; `zset` keeps a table of them beside its `ranking`; `algebra` combines
-//! sets.
+//! `intset` and `hash`, whose big encoding is `members`; `deadlines` says which of a hash's fields end when; `zset` keeps a
+//! table of them beside its `ranking`; `algebra` combines sets. `bitmap`, `hyperloglog` and `lcs` are what commands do with the
+//! bytes of strings.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
 //! change exactly where Redis 8.2.3 changes them (`OBJECT ENCODING` is observable); a changing call is given the
@@ -10,9 +11,14 @@
 
 pub mod aggregate;
 pub mod algebra;
+pub mod bitmap;
+pub mod deadlines;
 pub mod element;
+pub mod geohash;
 pub mod hash;
+pub mod hyperloglog;
 mod intset;
+pub mod lcs;
 pub mod list;
 pub mod member;
 mod members;

@@ -67,7 +67,21 @@ pub(super) enum Node {
     Plain(Box<[u8]>),
 }
 
+/// A node, lent.
+pub enum Part<'a> {
+    Packed(&'a Packed),
+    /// One large element.
+    Plain(&'a [u8]),
+}
+
 impl Node {
+    pub(super) fn lend(&self) -> Part<'_> {
+        match self {
+            Node::Packed(packed) => Part::Packed(packed),
+            Node::Plain(value) => Part::Plain(value),
+        }
+    }
+
     pub(super) fn of(value: &[u8], limit: NodeLimit) -> Self {
         if limit.is_large(value.len()) {
             return Node::Plain(value.into());

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::element::{Element, Encoded};
-use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit};
+use super::node::{ENTRY_ESTIMATE_BYTES, Node, NodeIter, NodeLimit, Part};
 use super::packed::{End, Growth, LISTPACK_FRAME_BYTES, Packed};
 
 /// A new node takes this much at once, times the number of nodes: never over a fraction of the list.
@@ -79,6 +79,24 @@ impl Quicklist {
                 })
             }
             Some(_) => None,
+        }
+    }
+
+    // ---- parts
+
+    pub(super) fn with_capacity(n_nodes: usize) -> Self {
+        Self { nodes: VecDeque::with_capacity(n_nodes), len: 0 }
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.nodes.iter().map(Node::lend)
+    }
+
+    /// Appends a node of these elements; nothing if there are none.
+    pub(super) fn append_packed(&mut self, packed: Packed) {
+        self.len += packed.len();
+        if !packed.is_empty() {
+            self.nodes.push_back(Node::Packed(packed));
         }
     }
 

@@ -80,6 +80,31 @@ impl Set {
         Self(Repr::Packed(Packed::new()))
     }
 
+    /// An empty one in the big encoding.
+    pub fn new_table() -> Self {
+        Self(Repr::Table(Members::new()))
+    }
+
+    /// A set of these elements, which are all different. [`Set::announce`] it to the limits in force.
+    pub fn of_packed(packed: Packed) -> Self {
+        Self(Repr::Packed(packed))
+    }
+
+    /// A set of these integers, which ascend and are distinct. [`Set::announce`] it to the limits in force.
+    pub fn of_ascending(integers: impl Iterator<Item = i64> + Clone) -> Self {
+        Self(Repr::Ints(Intset::of_ascending(integers)))
+    }
+
+    /// The packed buffer of a set in that encoding.
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Repr::Packed(packed) = &self.0 { Some(packed) } else { None }
+    }
+
+    /// The integers of a set of that encoding: how many bytes each has, and all of them, little-endian and ascending.
+    pub fn integers(&self) -> Option<(usize, &[u8])> {
+        if let Repr::Ints(ints) = &self.0 { Some((ints.width(), ints.elements())) } else { None }
+    }
+
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -313,8 +338,8 @@ impl Set {
                     |integer| taken.push(integer),
                     |integer| kept.push(integer),
                 );
-                *ints = Intset::from_ascending(&kept);
-                Set(Repr::Ints(Intset::from_ascending(&taken)))
+                *ints = Intset::of_ascending(kept.iter().copied());
+                Set(Repr::Ints(Intset::of_ascending(taken.iter().copied())))
             }
             Repr::Packed(packed) => {
                 let (mut taken, mut kept) = (Packed::new(), Packed::new());
@@ -374,7 +399,7 @@ impl Set {
             .collect();
         if let Some(mut integers) = integers {
             integers.sort_unstable();
-            self.0 = Repr::Ints(Intset::from_ascending(&integers));
+            self.0 = Repr::Ints(Intset::of_ascending(integers.iter().copied()));
         }
     }
 

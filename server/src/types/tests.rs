@@ -4,8 +4,10 @@
 //! command. The models are std's collections; after each step the invariants are checked.
 
 mod aggregate_model;
+mod bitmap_model;
 mod encodings;
 mod hash_model;
+mod hyperloglog_model;
 mod list_model;
 mod memory;
 mod set_model;

@@ -88,8 +88,13 @@ impl Zset {
         if n_members <= limits.zset_max_listpack_entries && n_first <= limits.zset_max_listpack_value {
             Self::default()
         } else {
-            Self(Repr::Ranked(Box::new(Ranked::new(limits.seed))))
+            Self::new_ranked(limits.seed)
         }
+    }
+
+    /// An empty one in the big encoding.
+    pub fn new_ranked(seed: HashSeed) -> Self {
+        Self(Repr::Ranked(Box::new(Ranked::new(seed))))
     }
 
     /// What a command stores: members in the order of a sorted set, each once, in the encoding that Redis gives them
@@ -122,6 +127,38 @@ impl Zset {
         let items: Vec<Item> = scored.iter().map(file).collect();
         ranked.ranking = Ranking::of_ascending(&items);
         Self(Repr::Ranked(Box::new(ranked)))
+    }
+
+    /// A sorted set of members that are all different, in its order; None if they are not in order or a score is NaN.
+    pub fn of_checked<'a>(scored: impl Iterator<Item = Scored<'a>>, limits: &Limits) -> Option<Self> {
+        let mut packed = Packed::new();
+        let mut before: Option<Scored<'a>> = None;
+        for (element, score) in scored {
+            let is_behind = before.is_none_or(|(other, other_score)| {
+                let is_named_behind =
+                    || other.as_bytes(&mut Digits::new()) < element.as_bytes(&mut Digits::new());
+                other_score < score || other_score == score && is_named_behind()
+            });
+            if !is_behind || score.is_nan() {
+                return None;
+            }
+            packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
+            if score == 0.0 && score.is_sign_negative() {
+                // Where somebody has stored the sign, it stays, as in Redis.
+                packed.push_back(&Encoded::of(b"-0"), Growth::Tight);
+            } else {
+                push_score(score, |score| packed.push_back(score, Growth::Tight));
+            }
+            before = Some((element, score));
+        }
+        let mut zset = Self(Repr::Packed(packed));
+        zset.announce(zset.len(), limits);
+        Some(zset)
+    }
+
+    /// The packed buffer of a sorted set in that encoding.
+    pub fn packed(&self) -> Option<&Packed> {
+        if let Repr::Packed(packed) = &self.0 { Some(packed) } else { None }
     }
 
     /// Number of members.

@@ -5,10 +5,12 @@
 //! | Exact | nothing |
 //! | AnyOrder | the order of the elements (SMEMBERS, KEYS, ...) |
 //! | Pairs | the order of field-value pairs |
-//! | Seconds, Milliseconds | a positive time by the 1 s or 1000 ms between the two runs of a command |
+//! | Seconds, Milliseconds | positive times by the 1 s or 1000 ms between the two runs of a command |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
 //! | Size | DBSIZE: dead keys that a server has not met yet count; compared when none is left |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
+//! | Nearest | replies of GEO* in order of distance: the order of those that are equally far |
+//! | Payload | DUMP's bytes: both are restored on both servers, and what is there then is compared |
 //! | Scan | cursors and pages: a whole iteration is compared as a set |
 //! | RandomKey, RandomMember, RandomField, RandomScored | the pick: same number of picks, each of them a member |
 //! | Pop | the pick; afterwards both are brought to the same remaining set |
@@ -26,6 +28,8 @@ pub(crate) enum Compare {
     Shape,
     Size,
     Hits,
+    Nearest,
+    Payload,
     Scan,
     RandomKey,
     RandomMember,
@@ -41,6 +45,7 @@ impl Compare {
         matches!(
             self,
             Compare::Scan
+                | Compare::Payload
                 | Compare::Size
                 | Compare::RandomKey
                 | Compare::RandomMember
@@ -73,6 +78,20 @@ impl Compare {
                 }
                 _ => false,
             },
+            Compare::Nearest => {
+                let sorted = |reply: &Reply| {
+                    // Each is a member and its distance: by distance as it stands, by member among equals.
+                    let mut hits: Vec<(Vec<u8>, Reply)> = Vec::new();
+                    for hit in reply.items()? {
+                        let distance = hit.items()?.get(1)?.text()?.to_vec();
+                        hits.push((distance, hit));
+                    }
+                    let distances: Vec<Vec<u8>> = hits.iter().map(|(distance, _)| distance.clone()).collect();
+                    hits.sort();
+                    Some((distances, hits))
+                };
+                sorted(ours).is_some() && sorted(ours) == sorted(theirs)
+            }
             Compare::Exec => match (ours, theirs) {
                 (Reply::Array(a), Reply::Array(b)) if a.len() == b.len() && a.len() == queued.len() => {
                     a.iter().zip(b).zip(queued).all(|((a, b), compare)| compare.same(a, b, &[]))
@@ -80,7 +99,8 @@ impl Compare {
                 _ => false,
             },
             // These are compared where they are run; what is left are errors, equal or not.
-            Compare::Scan | Compare::Size | Compare::RandomKey | Compare::RandomMember => false,
+            Compare::Scan | Compare::Size | Compare::Payload => false,
+            Compare::RandomKey | Compare::RandomMember => false,
             Compare::RandomField | Compare::RandomScored | Compare::Pop => false,
         }
     }
@@ -137,5 +157,11 @@ pub(crate) fn is_substantial(reply: &Reply) -> bool {
 }
 
 fn near(ours: &Reply, theirs: &Reply, tolerance: i64) -> bool {
-    matches!((ours, theirs), (Reply::Int(a), Reply::Int(b)) if *a > 0 && *b > 0 && (a - b).abs() <= tolerance)
+    match (ours, theirs) {
+        (Reply::Int(a), Reply::Int(b)) => a == b || *a > 0 && *b > 0 && (a - b).abs() <= tolerance,
+        (Reply::Array(a), Reply::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| near(a, b, tolerance))
+        }
+        _ => false,
+    }
 }

@@ -11,24 +11,36 @@ use std::collections::BTreeSet;
 
 pub(crate) const N_CONNS: usize = 3;
 
-const STRINGS: &[&str] = &["s0", "s1", "s2", "{a}s3"];
-const LISTS: &[&str] = &["l0", "l1", "{a}l2"];
-const SETS: &[&str] = &["t0", "t1", "{a}t2", "{a}t3"];
-const HASHES: &[&str] = &["h0", "h1", "{a}h2"];
+const STRINGS: &[&str] = &["s0", "s1", "{a}s3"];
+const LISTS: &[&str] = &["l0", "{a}l2"];
+const SETS: &[&str] = &["t0", "{a}t2", "{a}t3"];
+const HLLS: &[&str] = &["p0", "{a}p1"];
+const HASHES: &[&str] = &["h0", "{a}h2", "{b}h3"];
 /// Lists of numbers, for SORT: the numbers are also what its patterns name.
 const NUMBERS: &[&str] = &["n0", "{b}n1"];
-const ZSETS: &[&str] = &["z0", "z1", "{a}z2"];
+const ZSETS: &[&str] = &["z0", "{a}z2"];
+/// Sorted sets of places.
+const PLACES: &[&str] = &["g0", "{a}g1"];
 /// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
 const FLAT: &[&str] = &["f0"];
 const _: () = assert!(
-    STRINGS.len() + LISTS.len() + SETS.len() + HASHES.len() + NUMBERS.len() + ZSETS.len() + FLAT.len() <= 20
+    STRINGS.len()
+        + LISTS.len()
+        + SETS.len()
+        + HLLS.len()
+        + HASHES.len()
+        + NUMBERS.len()
+        + ZSETS.len()
+        + PLACES.len()
+        + FLAT.len()
+        <= 20
 );
 /// Vector sets by their quantization, which every VADD has to repeat.
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
 const CLASSES: &[&[&str]] =
-    &[STRINGS, LISTS, SETS, HASHES, NUMBERS, ZSETS, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+    &[STRINGS, LISTS, SETS, HLLS, HASHES, NUMBERS, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -99,8 +111,63 @@ const MALFORMED: &[&str] = &[
     "1.5",
     "0x10",
 ];
+const BIT_TYPES: &[&str] = &[
+    "u1", "i1", "u2", "i3", "u4", "i5", "u8", "i8", "u13", "i16", "u31", "u32", "i32", "i33", "u63", "i63",
+    "i64",
+];
+const BAD_BIT_TYPES: &[&str] =
+    &["u64", "i65", "u0", "i0", "x8", "i", "u", "I8", "u-1", "i 8", "u08", "u+1", ""];
+/// Offsets in fields; no product with a width that passes an i64: Redis goes on with what is left of such a one.
+const BAD_FIELD_OFFSETS: &[&str] =
+    &["#", "#-1", "#x", "# 1", "#+1", "#01", "#2147483648", "#4294967296", "##1", "#1.5"];
 /// Counts by which SRANDMEMBER and HRANDFIELD would really answer billions of picks.
 const HONOURED: &[&str] = &["-2147483648", "-2147483649", "-4294967296"];
+/// Longitudes and latitudes, some of them near each other, some at the edges of the map.
+const LONLATS: &[[&str; 2]] = &[
+    ["13.361389", "38.115556"],
+    ["15.087269", "37.502669"],
+    ["15", "37"],
+    ["13.36", "38.11"],
+    ["12.758489", "38.788135"],
+    ["17.24151", "38.788135"],
+    ["0", "0"],
+    ["-0", "0.00001"],
+    ["180", "0"],
+    ["-180", "0"],
+    ["179.9", "-0.5"],
+    ["-179.9", "0.5"],
+    ["2.35", "70.5"],
+    ["-122.4", "82"],
+    ["0", "85.05112878"],
+    ["100", "-85.05112878"],
+    ["-58.4", "-34.6"],
+    ["-58.38", "-34.61"],
+];
+/// So many of them lie within 500 km.
+const N_NEAR: usize = 6;
+const RADII: &[&str] = &[
+    "0", "1", "100", "200", "200", "500", "500", "1000", "1000", "5000", "20000", "50000", "0.5", "166.2742",
+    "1e-5", "1e9", "inf",
+];
+const UNITS: &[&str] = &["m", "km", "km", "km", "mi", "ft", "KM"];
+/// Written by Redis 8.2.3, by the letter of the keys that hold such; and payloads that nobody wrote.
+const PAYLOADS: &[(u8, &[u8])] = &[
+    (b's', b"\x00\x05hello\x0c\x00\xa8\x04\xeb\xb6\x9f\x1e\xbeC"),
+    (b's', b"\x00\xc1\xc7\xcf\x0c\x00\xac\x9b\x96\xf6N\xf1\xb8\x99"),
+    (b'l', b"\x12\x01\x02\xc3\x1e@^\x12^\x00\x00\x00\x05\x00\x82i0\x03\x82i1\x03\x0c\x01\xe0Fx\xe0<\x00\x05H\xf1x\xec\x03\xff\x0c\x00\xaf;\x00\xe9L(\xcd\xa7"),
+    (b't', b"\x0b\x14\x04\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00p\x11\x01\x00\x0c\x00N\xa3\xf5\xc6\xa17N\x1c"),
+    (b't', b"\x14\x11\x11\x00\x00\x00\x03\x00\x82m0\x03\x82m1\x03\x05\x01\xff\x0c\x00sF\x16=\xe2\xea\x89\xc7"),
+    (b't', b"\x02\x02\xc3\x09@B\x01LL\xe05\x00\x01LL\x02m2\x0c\x00\"n\xa8\x06\x9dS\x15\xeb"),
+    (b'h', b"\x10\x14\x14\x00\x00\x00\x04\x00\x82f0\x03\x81v\x02\x82f1\x03\x0c\x01\xff\x0c\x00yl9\x8a?\x8a\xde&"),
+    (b'h', b"\x04\x01\x02f2\xc3\x09@F\x01vv\xe09\x00\x01vv\x0c\x00\x8b\x1f\x01\x1f*\x04\"\xfa"),
+    (b'z', b"\x11\x1f\x1f\x00\x00\x00\x06\x00\x82m0\x03\x01\x01\x82m1\x03\x832.5\x04\x82m2\x03\x83inf\x04\xff\x0c\x00N?\x95P\x9cQ\xd1\xcb"),
+    (b'z', b"\x05\x02\x02m3\x00\x00\x00\x00\x00\x00\x08@\xc3\x09@A\x01LL\xe04\x00\x01LL\x00\x00\x00\x00\x00\x00\xf0\xbf\x0c\x00\x9c\xa2/\x19\x14\x85\x06\x92"),
+    (b'g', b"\x11##\x00\x00\x00\x04\x00\x82m4\x03\xf4\x8c\xc9\xd8\xcd\xdcY\x0c\x00\x09\x82m5\x03\xf4O\xe4!\xf22\\\x0c\x00\x09\xff\x0c\x00\xf2\xe4\xab\x9a\xda\xafH\x7f"),
+    (b's', b"\x00\xc3\x09@d\x01aa\xe0W\x00\x01aa\x0c\x00#\xd5\x81\xc7JGl8"),
+    (b'?', b"c\x05hello\x0c\x00h\xe9\xfd\xc9\xe2\x0a\x98\xfe"),
+    (b'?', b"\x02\x00\x0c\x00\xf1\xb8\x0d\xc0a\xa3\xa7\xa1"),
+    (b'?', b"\x00\x05hello\x0d\x00\xc1\xdbV\xc5b\x81W\xca"),
+];
 const FLOATS: &[&str] = &[
     "0.1",
     "-0.1",
@@ -258,6 +325,11 @@ impl Draw {
             argv.push(token.as_bytes().to_vec());
         } else if token == "vector" {
             argv.extend(self.rng.pick(VECTORS).iter().map(|x| x.as_bytes().to_vec()));
+        } else if token == "payload" {
+            let payload = self.payload(&argv[1]);
+            argv.push(payload);
+        } else if token == "place" {
+            self.lonlat(argv);
         } else if token == "pair" {
             let class = *self.rng.pick(CLASSES);
             for _ in 0..2 {
@@ -267,8 +339,7 @@ impl Draw {
         } else if let Some(group) = token.strip_suffix('*') {
             for _ in 0..self.rng.within(1, 4) {
                 for name in group.split(':') {
-                    let arg = self.argument(name);
-                    argv.push(arg);
+                    self.token(name, argv);
                 }
             }
         } else {
@@ -288,6 +359,11 @@ impl Draw {
             "set" => self.key(SETS),
             "hash" => self.key(HASHES),
             "zset" => self.key(ZSETS),
+            "geo" => self.key(PLACES),
+            "radius" if self.rng.percent(94) => self.rng.pick(RADII).as_bytes().to_vec(),
+            "radius" => self.malformed(),
+            "unit" if self.rng.percent(97) => self.rng.pick(UNITS).as_bytes().to_vec(),
+            "unit" => self.rng.pick(&["", "yards", "mm"]).as_bytes().to_vec(),
             "flat" => FLAT[0].as_bytes().to_vec(),
             "source" => {
                 let class = if self.rng.percent(75) { ZSETS } else { SETS };
@@ -340,6 +416,12 @@ impl Draw {
                 }
                 self.rng.pick(FLOATS).as_bytes().to_vec()
             }
+            "hll" => self.key(HLLS),
+            "bittype" if self.rng.percent(4) => self.rng.pick(BAD_BIT_TYPES).as_bytes().to_vec(),
+            "bittype" => self.rng.pick(BIT_TYPES).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(4) => self.rng.pick(BAD_FIELD_OFFSETS).as_bytes().to_vec(),
+            "fieldoffset" if self.rng.percent(30) => format!("#{}", self.rng.within(0, 7)).into_bytes(),
+            "fieldoffset" => self.number("bitoffset"),
             "negative" => self.rng.within(-8, -1).to_string().into_bytes(),
             "pick" => loop {
                 let count = self.number("count");
@@ -359,11 +441,24 @@ impl Draw {
         let past_s = self.rng.within(1, 1_000_000);
         let is_past = self.rng.percent(8);
         let number = match name {
+            "one" => 1,
+            "two" => 2,
+            "fsec" if is_past => 0,
+            "fsec" => far_s,
+            "fms" if is_past => 0,
+            "fms" => far_s * 1000 + self.rng.within(0, 999),
             "int" => self.rng.within(-100, 1000),
+            "idle" => self.rng.within(0, 1000),
+            "freq" => self.rng.within(0, 255),
+            "restorettl" if self.rng.percent(70) => 0,
+            "restorettl" => far_s * 1000,
             "index" => self.rng.within(-6, 6),
             "count" => self.rng.within(0, 6),
             "scancount" => self.rng.within(1, 20),
             "offset" => self.rng.within(0, 40),
+            "bit" => self.rng.within(0, 1),
+            "bitoffset" => self.rng.within(0, 90),
+            "bitindex" => self.rng.within(-50, 50),
             "db" => *self.rng.pick(&[0, 0, 0, 0, 1, 1, 9]),
             "sec" if is_past => -past_s,
             "sec" => far_s,
@@ -412,6 +507,32 @@ impl Draw {
             8 => [&b"["[..], &self.small_name("m", 8)].concat(),
             _ => [&b"["[..], &member(self)].concat(),
         }
+    }
+
+    fn lonlat(&mut self, argv: &mut Vec<Vec<u8>>) {
+        // Most lie near each other, or nothing would ever be found.
+        let near = self.rng.percent(70);
+        let place = *self.rng.pick(if near { &LONLATS[..N_NEAR] } else { LONLATS });
+        argv.extend(place.iter().map(|x| x.as_bytes().to_vec()));
+        if self.rng.percent(4) {
+            let at = argv.len() - 1 - self.rng.below(2);
+            argv[at] = self.malformed();
+        }
+    }
+
+    /// Mostly what the key usually holds, as it was written; sometimes with a byte changed.
+    fn payload(&mut self, key: &[u8]) -> Vec<u8> {
+        let kind = key.iter().rev().find(|byte| byte.is_ascii_lowercase()).copied().unwrap_or_default();
+        let of_kind: Vec<&[u8]> = PAYLOADS.iter().filter(|(k, _)| *k == kind).map(|(_, p)| *p).collect();
+        let mut payload = match of_kind[..] {
+            [_, ..] if self.rng.percent(85) => self.rng.pick(&of_kind).to_vec(),
+            _ => self.rng.pick(PAYLOADS).1.to_vec(),
+        };
+        if self.rng.percent(4) {
+            let at = self.rng.below(payload.len());
+            payload[at] ^= 1 << self.rng.below(8);
+        }
+        payload
     }
 
     fn n_keys(&mut self, n: &str) -> Vec<u8> {

@@ -37,9 +37,11 @@ impl Events {
     /// Compares what happened since the last call.
     pub(crate) fn compare(&mut self) -> Result<(), String> {
         let (mut ours, mut theirs) = (self.take_ours(), self.take_theirs());
-        if !self.is_ordered {
-            ours.sort();
-            theirs.sort();
+        for events in [&mut ours, &mut theirs] {
+            match self.is_ordered {
+                true => sort_misses(events),
+                false => events.sort(),
+            }
         }
         if ours == theirs {
             return Ok(());
@@ -77,6 +79,12 @@ impl Events {
             shown.extend(show(db, &Reply::Bulk(name.as_bytes().to_vec()), &message[3]));
         }
     }
+}
+
+/// SORT looks its patterns up in the order in which a collection happens to be stored.
+fn sort_misses(events: &mut [String]) {
+    let is_miss = |event: &String| event.starts_with("keymiss ");
+    events.chunk_by_mut(|a, b| is_miss(a) && is_miss(b)).for_each(<[String]>::sort);
 }
 
 fn show(db: &str, name: &Reply, key: &Reply) -> Option<String> {

@@ -40,8 +40,10 @@ fn compare_with_redis(threads: usize) {
     let n_commands = setting("SKERRY_DIFF_COMMANDS", 60_000);
     let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1);
     let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1) as u64;
-    let mut ours = Server::start(Kind::Skerry { threads }, &[]);
-    let theirs = Server::start(Kind::Redis, &[]);
+    // Long offsets are refused then: a bit far out would make a string of 512 MB.
+    let extra = ["--proto-max-bulk-len", "1048576"].map(str::to_owned);
+    let mut ours = Server::start(Kind::Skerry { threads }, &extra);
+    let theirs = Server::start(Kind::Redis, &extra);
     let known = commands_of(&ours);
     let mut counts = Counts::new();
     let mut reports = Vec::new();
@@ -56,7 +58,7 @@ fn compare_with_redis(threads: usize) {
             let report = shrink::report(&mut ours, &theirs, &program, &difference);
             reports.push(format!("seed {seed}, {threads} workers: {report}"));
             if !ours.is_alive() {
-                ours = Server::start(Kind::Skerry { threads }, &[]);
+                ours = Server::start(Kind::Skerry { threads }, &extra);
             }
         } else if let Err(difference) = pair.compare_keyspaces() {
             reports.push(format!(

@@ -185,6 +185,11 @@ impl Pair {
             self.count(step.label, &theirs);
             return Ok(());
         }
+        if step.compare == Compare::Payload {
+            let (ours, theirs) = self.both_call(conn, &step.argv)?;
+            self.count(step.label, &theirs);
+            return self.compare_payloads(conn, &ours, &theirs);
+        }
         if step.compare == Compare::Size {
             return self.sizes(step);
         }
@@ -217,6 +222,33 @@ impl Pair {
         }
         self.count(step.label, &theirs);
         Ok(())
+    }
+
+    /// Both payloads, restored on both sides, are the same value; a vector set travels only home.
+    fn compare_payloads(&mut self, conn: usize, ours: &Reply, theirs: &Reply) -> Result<(), String> {
+        let (Reply::Bulk(own), Reply::Bulk(other)) = (ours, theirs) else {
+            return if ours == theirs { Ok(()) } else { Err(both(ours, theirs)) };
+        };
+        const MODULE_VALUE: u8 = 7;
+        if own[0] == MODULE_VALUE || other[0] == MODULE_VALUE {
+            return if own[0] == other[0] { Ok(()) } else { Err(both(ours, theirs)) };
+        }
+        let mut shown = Vec::new();
+        for payload in [own, other] {
+            let restore = [&b"RESTORE"[..], b"{dump}", b"0", payload, b"REPLACE"].map(<[u8]>::to_vec);
+            let (a, b) = self.both_call(conn, &restore)?;
+            if a != Reply::Simple(b"OK".to_vec()) || a != b {
+                return Err(format!("{}: {}", words::show(&restore), both(&a, &b)));
+            }
+            let (a, b) = self.both_call(conn, &args(&["DEBUG", "DIGEST-VALUE", "{dump}"]))?;
+            let (c, d) = self.both_call(conn, &args(&["OBJECT", "ENCODING", "{dump}"]))?;
+            if (&a, &c) != (&b, &d) {
+                return Err(format!("{}: {}{}", words::show(&restore), both(&a, &b), both(&c, &d)));
+            }
+            shown.push(a);
+            self.both_call(conn, &args(&["DEL", "{dump}"]))?;
+        }
+        if shown[0] == shown[1] { Ok(()) } else { Err(both(&shown[0], &shown[1])) }
     }
 
     /// Asks again until no dead key counts any more on either side: then both tell the number of living ones.

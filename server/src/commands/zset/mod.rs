@@ -10,6 +10,8 @@
 mod combine;
 mod range;
 
+pub(in crate::commands) use range::store;
+
 use skerry_resp::reply::{Proto, Reply};
 
 use super::draw::draw_again_and_again;

@@ -275,7 +275,7 @@ pub(super) fn zrangestore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Puts `result` in the place of whatever `destination` holds, which is removed if there is no result.
-pub(super) fn store(
+pub(in crate::commands) fn store(
     ctx: &mut Ctx<'_>,
     destination: &crate::keyspace::Key<'_>,
     result: Zset,

@@ -7,6 +7,7 @@
 
 use super::super::{Hash, Limits, List, Set};
 use super::limits;
+use crate::keyspace::Object;
 
 /// `list-max-listpack-size` -2.
 const NODE_BYTES: usize = 8192;
@@ -98,7 +99,9 @@ fn no_encoding_is_bigger_than_redis_s() {
     assert!(bigger.is_empty(), "{bigger:?}");
 }
 
+/// A hash's word more is its kind, which is an `Object`'s as well: in an entry it has the four.
 #[test]
 fn values_are_four_words() {
-    assert_eq!((size_of::<List>(), size_of::<Set>(), size_of::<Hash>()), (32, 32, 32));
+    assert_eq!((size_of::<List>(), size_of::<Set>(), size_of::<Hash>()), (32, 32, 40));
+    assert_eq!(size_of::<Object>(), 40);
 }

@@ -1,0 +1,154 @@
+//! `Deadlines`: what is due when. A hash keeps its fields' deadlines in one, a keyspace those of its hashes.
+//!
+//! An item is a deadline and a hash, by which the owner finds what it stands for again: nothing here points anywhere. Few
+//! items are a sorted vector, more a [`Ranking`].
+//!
+//! Two things with the same hash and the same deadline are two equal items; whichever is taken out, the other one is left.
+//! It knows no clock. Cost: O(log n), first item O(log n); 16 to 24 bytes an item.
+
+use std::cmp::Ordering;
+
+use super::ranking::Ranking;
+
+/// More items than this are ranked: what a ranking's least memory has room for.
+const FEW_MAX: usize = 31;
+
+/// Something that ends at `deadline_ms` (Unix time); ordered by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    pub deadline_ms: i64,
+    pub hash: u64,
+}
+
+pub struct Deadlines(Order);
+
+enum Order {
+    Few(Vec<Due>),
+    Many(Ranking<Due>),
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self(Order::Few(Vec::new()))
+    }
+}
+
+impl Deadlines {
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Order::Few(few) => few.len(),
+            Order::Many(ranking) => ranking.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The item that is due first.
+    #[inline]
+    pub fn first(&self) -> Option<Due> {
+        match &self.0 {
+            Order::Few(few) => few.first().copied(),
+            Order::Many(ranking) => ranking.get(0).copied(),
+        }
+    }
+
+    /// Item number `rank`.
+    pub fn get(&self, rank: usize) -> Option<Due> {
+        match &self.0 {
+            Order::Few(few) => few.get(rank).copied(),
+            Order::Many(ranking) => ranking.get(rank).copied(),
+        }
+    }
+
+    /// Number of items whose deadline is before `now_ms`.
+    pub fn n_before(&self, now_ms: i64) -> usize {
+        match &self.0 {
+            Order::Few(few) => few.partition_point(|due| due.deadline_ms < now_ms),
+            Order::Many(ranking) => ranking.partition_point(|due| due.deadline_ms < now_ms),
+        }
+    }
+
+    pub fn insert(&mut self, due: Due) {
+        match &mut self.0 {
+            Order::Few(few) if few.len() < FEW_MAX => {
+                if few.len() == few.capacity() {
+                    few.reserve_exact((few.len() + 1).next_power_of_two().min(FEW_MAX) - few.len());
+                }
+                few.insert(few.partition_point(|other| *other < due), due);
+            }
+            Order::Few(few) => {
+                let mut ranking = Ranking::new();
+                few.iter().for_each(|due| ranking.insert(*due, by_deadline));
+                ranking.insert(due, by_deadline);
+                self.0 = Order::Many(ranking);
+            }
+            Order::Many(ranking) => ranking.insert(due, by_deadline),
+        }
+    }
+
+    /// Takes one such item out; false if there is none.
+    pub fn remove(&mut self, due: Due) -> bool {
+        match &mut self.0 {
+            Order::Few(few) => few.binary_search(&due).map(|at| few.remove(at)).is_ok(),
+            Order::Many(ranking) => {
+                let is_there = ranking.remove(&due, by_deadline);
+                if ranking.len() == 0 {
+                    *self = Self::default();
+                }
+                is_there
+            }
+        }
+    }
+
+    /// All items, first due first.
+    pub fn iter(&self) -> impl Iterator<Item = Due> {
+        let (few, many) = match &self.0 {
+            Order::Few(few) => (Some(few.iter()), None),
+            Order::Many(ranking) => (None, Some(ranking.ascending(0..ranking.len()))),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten()).copied()
+    }
+
+    /// Bytes allocated below this value.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Order::Few(few) => few.capacity() * size_of::<Due>(),
+            Order::Many(ranking) => ranking.memory_bytes(),
+        }
+    }
+
+    /// Frees about `budget` items; true when none is left.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        let is_empty = match &mut self.0 {
+            Order::Few(_) => true,
+            Order::Many(ranking) => ranking.free_slice(budget),
+        };
+        if is_empty {
+            *self = Self::default();
+        }
+        is_empty
+    }
+
+    /// Panics unless the invariants hold.
+    pub fn check(&self) {
+        match &self.0 {
+            Order::Few(few) => assert!(few.is_sorted() && few.capacity() <= FEW_MAX),
+            Order::Many(ranking) => ranking.check(by_deadline),
+        }
+    }
+}
+
+impl Clone for Deadlines {
+    fn clone(&self) -> Self {
+        let mut copy = Self::default();
+        self.iter().for_each(|due| copy.insert(due));
+        copy
+    }
+}
+
+fn by_deadline(a: &Due, b: &Due) -> Ordering {
+    a.cmp(b)
+}
