@@ -489,7 +489,7 @@ pub(crate) static TABLE: &[Row] = &[
     row(6, "VSIM vset VALUES 3 vector WITHSCORES COUNT 100 TRUTH NOTHREAD", Hits),
     row(9, "VSIM vset ELE element WITHSCORES COUNT 100 NOTHREAD", Hits),
     row(6, "VSIM vset VALUES 3 vector COUNT 100 WITHATTRIBS TRUTH", Pairs),
-    row(16, "VSIM vset VALUES 3 vector COUNT 100 TRUTH FILTER filter", AnyOrder),
+    row(26, "VSIM vset VALUES 3 vector COUNT 100 TRUTH FILTER filter", AnyOrder),
     row(28, "VSIM vset VALUES 3 vector FILTER filter COUNT 100 FILTER-EF 1000 NOTHREAD", AnyOrder),
 ];
 
