@@ -134,33 +134,34 @@ fn read(server: &Server, what: What, n: usize, is_over: &AtomicBool) -> usize {
     n_alive
 }
 
+/// Sets all and waits until they are gone, while somebody reads; the memory that they took, and how many were read alive.
+fn live_and_die(server: &Server, what: What, bounds: &Bounds) -> (i64, usize) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(server, what, bounds.n, &is_over));
+        let load = |nth| scope.spawn(move || load(server, what, bounds, nth));
+        let loaders: Vec<_> = (0..LOADERS).map(load).collect();
+        let last_ms = loaders.into_iter().map(|loader| loader.join().expect("no panic")).max();
+        let loaded = info(&mut server.connect(), "memory", "used_memory");
+        // The only thing to wait for is the time that the keys have to live.
+        let left_ms = last_ms.expect("a loader") - now_ms();
+        thread::sleep(Duration::from_millis(left_ms.max(0) as u64) + GRACE);
+        is_over.store(true, Ordering::Relaxed);
+        (loaded, reader.join().expect("nobody reads a dead value"))
+    })
+}
+
 fn run(kind: Kind, what: What) {
     let bounds = bounds();
     let server = Server::start(kind, &["--turn-trace".into(), "yes".into()]);
     let mut conn = server.connect();
-    // Workers' buffers are made by the first requests and stay; they are no one's data.
+    // Buffers of workers and between them are made by the first requests and stay; they are no one's data.
     let warm_up = Bounds { n: 20_000, max_ttl_ms: 1000, ..bounds };
-    let last_ms = (0..LOADERS).map(|nth| load(&server, what, &warm_up, nth)).max().expect("a loader");
-    thread::sleep(Duration::from_millis((last_ms - now_ms()).max(0) as u64) + GRACE / 5);
-    assert_eq!(conn.call(&["DBSIZE"]), Reply::Int(0));
+    live_and_die(&server, what, &warm_up);
     let empty = info(&mut conn, "memory", "used_memory");
     conn.call(&["CONFIG", "RESETSTAT"]);
     conn.call(&["DEBUG", "TURNS", "RESET"]);
-    let is_over = AtomicBool::new(false);
-    let (loaded, n_alive) = thread::scope(|scope| {
-        let reader = scope.spawn(|| read(&server, what, bounds.n, &is_over));
-        let loaders: Vec<_> = (0..LOADERS)
-            .map(|nth| (nth, &server, &bounds))
-            .map(|(nth, server, bounds)| scope.spawn(move || load(server, what, bounds, nth)))
-            .collect();
-        let last_ms = loaders.into_iter().map(|loader| loader.join().expect("no panic")).max();
-        let last_ms = last_ms.expect("a loader");
-        let loaded = info(&mut conn, "memory", "used_memory");
-        // The only thing to wait for is the time that the keys have to live.
-        thread::sleep(Duration::from_millis((last_ms - now_ms()).max(0) as u64) + GRACE);
-        is_over.store(true, Ordering::Relaxed);
-        (loaded, reader.join().expect("nobody reads a dead value"))
-    });
+    let (loaded, n_alive) = live_and_die(&server, what, &bounds);
     assert!(n_alive > 0);
     assert_eq!(conn.call(&["DBSIZE"]), Reply::Int(0));
     let expired = match what {

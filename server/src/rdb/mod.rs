@@ -59,6 +59,13 @@ mod kind {
     pub(super) const ZSET_LISTPACK: u8 = 17;
     pub(super) const LIST_QUICKLIST_2: u8 = 18;
     pub(super) const SET_LISTPACK: u8 = 20;
+    /// Deadlines as they are: what versions before 7.4 was finished wrote.
+    pub(super) const HASH_DEADLINES_OLD: u8 = 22;
+    pub(super) const HASH_LISTPACK_EX_OLD: u8 = 23;
+    /// Deadlines by their distance from the earliest, which stands before them.
+    pub(super) const HASH_DEADLINES: u8 = 24;
+    /// The earliest deadline, then a listpack of fields, values and deadlines.
+    pub(super) const HASH_LISTPACK_EX: u8 = 25;
 }
 
 const WRONG_FOOTER: CommandError = CommandError::text("ERR DUMP payload version or checksum are wrong");
@@ -255,6 +262,17 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::ZSET_LISTPACK => Object::Zset(zset::of_packed(&listpack::read(reader)?, limits)?),
         kind::LIST_QUICKLIST_2 => Object::List(list::read_quicklist_2(reader, limits)?),
         kind::SET_LISTPACK => Object::Set(set::read_listpack(reader, limits)?),
+        kind::HASH_DEADLINES_OLD => Object::Hash(hash::read_timed_fields(reader, None, limits)?),
+        kind::HASH_LISTPACK_EX_OLD => Object::Hash(hash::read_timed_listpack(reader, limits)?),
+        kind::HASH_DEADLINES => {
+            let earliest_ms = u64::from_le_bytes(reader.array()?);
+            Object::Hash(hash::read_timed_fields(reader, Some(earliest_ms), limits)?)
+        }
+        kind::HASH_LISTPACK_EX => {
+            // Redis does not keep it exact; the listpack says it again.
+            let _earliest_ms: [u8; 8] = reader.array()?;
+            Object::Hash(hash::read_timed_listpack(reader, limits)?)
+        }
         _ => return Err(Malformed),
     };
     Ok(Value::Object(object))

@@ -143,6 +143,27 @@ proptest! {
     }
 
     #[test]
+    fn hashes_with_deadlines(
+        fields in hash_set(element(), 1..30),
+        value in element(),
+        deadlines in vec(prop_oneof![Just(None), (1..1_i64 << 46).prop_map(Some)], 30),
+    ) {
+        let limits = small_limits();
+        let mut hash = Hash::new();
+        hash.track_deadlines(limits.seed);
+        for (field, deadline_ms) in fields.iter().zip(deadlines) {
+            hash.set(field, &value, &limits);
+            hash.set_deadline(field, deadline_ms);
+        }
+        let back = check_object(View::Hash(&hash), &hash, |object| match object {
+            Object::Hash(hash) => Some(hash),
+            _ => None,
+        });
+        back.check();
+        prop_assert_eq!(back.encoding(), hash.encoding());
+    }
+
+    #[test]
     fn sorted_sets(members in hash_set(element(), 1..30), scores in vec(score(), 30)) {
         let limits = small_limits();
         let mut zset = Zset::default();
