@@ -151,6 +151,9 @@ fn live_and_die(server: &Server, what: What, bounds: &Bounds) -> (i64, usize) {
     })
 }
 
+/// What the buffers of batches may have grown since the first requests.
+const KEPT_BATCHES: i64 = 1 << 20;
+
 fn run(kind: Kind, what: What) {
     let bounds = bounds();
     let server = Server::start(kind, &["--turn-trace".into(), "yes".into()]);
@@ -181,7 +184,9 @@ fn run(kind: Kind, what: What) {
     let lines = lines.iter().map(|line| String::from_utf8_lossy(line.text().expect("text")).into_owned());
     let lines: Vec<String> = lines.collect();
     println!("{}", lines.join("\n"));
-    assert!(used - empty <= empty / 50, "{} bytes stay", used - empty);
+    // Batches between workers grow to what the load asks of them, and stay for the next.
+    let kept = if kind == (Kind::Skerry { threads: 1 }) { 0 } else { KEPT_BATCHES };
+    assert!(used - empty <= (empty / 50).max(kept), "{} bytes stay", used - empty);
     for line in lines {
         let of = |name: &str| -> u64 {
             let number = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());
