@@ -223,3 +223,90 @@ fn meet(
         Order::Oldest | Order::Rarest | Order::Random => keyspace.sample(rules.scope, n, random, offer),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::{HashSeed, NewValue, Ttl};
+    use crate::shard::ShardId;
+
+    const N: i64 = 3000;
+    const NOW_MS: i64 = 1_700_000_000_000;
+
+    /// Keys 0, 1, 2 and so on; every `step`th has a deadline, the later the greater its number.
+    fn filled(step: i64) -> Shard {
+        let mut shard = Shard::new(ShardId(0), 2, HashSeed::from_u64(3), 3);
+        shard.tell_time(NOW_MS);
+        for n in 0..N {
+            let name = n.to_string();
+            let keyspace = shard.keyspace(DbIndex(1));
+            let ttl = if n % step == 0 { Ttl::At(NOW_MS + 1000 * (n + 1)) } else { Ttl::Clear };
+            let key = Key::new(name.as_bytes(), keyspace.seed());
+            keyspace.set(&key, NewValue::Int(n), ttl);
+        }
+        shard
+    }
+
+    fn rules(scope: Scope, order: Order) -> Rules {
+        Rules { scope, order, n_samples: 5 }
+    }
+
+    /// However rare they are, all volatile keys are found and no others, one a call.
+    #[test]
+    fn each_call_finds_a_key_while_there_is_one() {
+        for order in [Order::Oldest, Order::Rarest, Order::Soonest, Order::Random] {
+            for step in [1, 2, 15, 50, 100, 1500] {
+                let mut shard = filled(step);
+                let n_volatile = shard.n_evictable(Scope::Volatile);
+                assert_eq!(n_volatile as i64, N / step);
+                for left in (0..n_volatile).rev() {
+                    assert!(
+                        shard.evict_one(&rules(Scope::Volatile, order), NOW_MS),
+                        "{order:?}, {step}, {left}"
+                    );
+                    assert_eq!(shard.n_evictable(Scope::Volatile), left, "{order:?}");
+                }
+                assert!(!shard.evict_one(&rules(Scope::Volatile, order), NOW_MS));
+                assert_eq!(shard.n_evictable(Scope::AllKeys) as i64, N - N / step);
+                assert_eq!(shard.stats.evicted_keys as i64, N / step);
+            }
+        }
+    }
+
+    /// Of a thousand keys evicted from three thousand, nearly all are of the older half.
+    #[test]
+    fn old_keys_go_before_new_ones() {
+        let mut shard = filled(2);
+        for second in 1..=10 {
+            let now_ms = NOW_MS + second * 1000;
+            shard.tell_time(now_ms);
+            for n in (N / 2..N).filter(|n| n % 10 == second % 10) {
+                let name = n.to_string();
+                let keyspace = shard.keyspace(DbIndex(1));
+                keyspace.touch(&Key::new(name.as_bytes(), keyspace.seed()));
+            }
+        }
+        for _ in 0..1000 {
+            assert!(shard.evict_one(&rules(Scope::AllKeys, Order::Oldest), NOW_MS + 10_000));
+        }
+        let is_old = |entry: &EntryRef<'_>| matches!(entry.view(), View::Int(n) if n < N / 2);
+        let n_old = shard.keyspaces()[1].iter().filter(is_old).count();
+        assert!(n_old < 550, "{n_old} old keys are left");
+    }
+
+    /// Nothing that is lent or read from elsewhere goes.
+    #[test]
+    fn what_is_away_stays() {
+        let mut shard = filled(1);
+        let keyspace = shard.keyspace(DbIndex(1));
+        let seed = keyspace.seed();
+        let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let lent: Vec<_> =
+            names[..10].iter().map(|name| keyspace.take(&Key::new(name.as_bytes(), seed))).collect();
+        let shared: Vec<_> =
+            names[10..].iter().map(|name| keyspace.share(&Key::new(name.as_bytes(), seed), NOW_MS)).collect();
+        assert!(lent.iter().chain(&shared).all(Option::is_some));
+        while shard.evict_one(&rules(Scope::AllKeys, Order::Oldest), NOW_MS) {}
+        assert_eq!(shard.keyspaces()[1].len(), 20);
+    }
+}

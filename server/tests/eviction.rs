@@ -11,6 +11,7 @@ use support::server::{Kind, Server};
 const VALUE_BYTES: usize = 1000;
 const LIMIT: &str = "12mb";
 const LIMIT_BYTES: u64 = 12 << 20;
+const ASKING_BYTES: u64 = 256 << 10;
 
 fn start(threads: usize, policy: &str) -> Server {
     let args = ["--maxmemory", LIMIT, "--maxmemory-policy", policy, "--notify-keyspace-events", "KEA"];
@@ -34,7 +35,8 @@ fn integer(reply: Reply) -> i64 {
 /// Waits until eviction has brought used memory below the limit.
 fn settle(conn: &mut Conn) {
     let end = Instant::now() + Duration::from_secs(20);
-    while info(conn, "used_memory") > info(conn, "maxmemory") {
+    // INFO itself takes some, as it is asked.
+    while info(conn, "used_memory") > info(conn, "maxmemory") + ASKING_BYTES {
         assert!(Instant::now() < end, "used memory stays above the limit: {}", info(conn, "used_memory"));
     }
 }
@@ -70,7 +72,7 @@ fn allkeys_policies_keep_the_limit_and_refuse_nothing() {
             let n_keys = integer(conn.call(&["DBSIZE"]));
             assert_eq!(n_keys + info(&mut conn, "evicted_keys") as i64, 30_000, "{policy}");
             assert!(n_keys > 6000, "{policy} keeps what fits: {n_keys}");
-            assert!(info(&mut conn, "used_memory") <= LIMIT_BYTES);
+            assert!(info(&mut conn, "used_memory") <= LIMIT_BYTES + ASKING_BYTES);
         }
     }
 }
@@ -130,17 +132,17 @@ fn keys_in_use_stay() {
         let server = start(2, policy);
         let mut conn = server.connect();
         assert_eq!(fill(&mut conn, "hot", 500, |_| None), 0);
-        let until = Instant::now() + Duration::from_millis(3500);
-        let mut round = 0;
-        while Instant::now() < until {
-            // The access clock counts seconds.
-            assert_eq!(fill(&mut conn, &format!("cold{round}"), 1000, |_| None), 0);
+        // The access clock counts seconds: memory must not be filled anew in one.
+        let began = Instant::now();
+        for round in 0..40 {
+            assert_eq!(fill(&mut conn, &format!("cold{round}"), 500, |_| None), 0);
             for at in 0..500 {
                 conn.call(&["GET", &format!("hot:{at}")]);
             }
-            round += 1;
+            let due = Duration::from_millis(150 * (round + 1));
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
         }
-        assert!(info(&mut conn, "evicted_keys") > 5000, "the machine is too slow for this test");
+        assert!(info(&mut conn, "evicted_keys") > 5000);
         let n_hot = n_present(&mut conn, "hot", 500);
         assert!(n_hot >= 490, "{policy}: {n_hot} of 500");
     }

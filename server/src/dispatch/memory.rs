@@ -56,8 +56,8 @@ pub(super) struct MemoryLimit {
     share: f64,
     /// Bytes that the others have evicted for this worker.
     debt: i64,
-    /// What all had evicted at the last look, and what this worker had.
-    seen: (u64, u64),
+    /// What the others had evicted at the last look.
+    seen_of_others: u64,
     /// Since when commands have waited for the others.
     waits_since_ms: Option<i64>,
 }
@@ -99,11 +99,11 @@ impl Node {
         self.memory.share = self.own_stats().evictable_bytes.load(Relaxed) as f64 / evictable as f64;
         let all = self.server.sum(|worker| &worker.evicted_bytes);
         let own = self.own_stats().evicted_bytes.load(Relaxed);
-        let by_all = all.saturating_sub(self.memory.seen.0) as f64 * self.memory.share;
-        let by_own = own.saturating_sub(self.memory.seen.1) as i64;
-        self.memory.seen = (all, own);
+        let by_others = (all - own.min(all)).saturating_sub(self.memory.seen_of_others);
+        self.memory.seen_of_others = all - own.min(all);
         let far = self.memory.limit / WAIT_SHARE;
-        self.memory.debt = (self.memory.debt + by_all as i64 - by_own).clamp(-far, far);
+        let more = (by_others as f64 * self.memory.share) as i64;
+        self.memory.debt = (self.memory.debt + more).clamp(-far, far);
     }
 
     fn own_stats(&self) -> &WorkerStats {
@@ -207,8 +207,8 @@ impl Node {
             };
             let freed = before - alloc::own_used_bytes();
             WorkerStats::add(&self.own_stats().evicted_bytes, freed.max(0) as u64);
-            self.memory.debt -= freed;
-            self.memory.seen.1 = self.own_stats().evicted_bytes.load(Relaxed);
+            // Its own part of that is paid.
+            self.memory.debt -= (freed as f64 * (1.0 - self.memory.share)) as i64;
             if !has_evicted {
                 self.tell_evictable();
                 return false;

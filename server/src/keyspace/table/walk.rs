@@ -121,7 +121,11 @@ impl<E: TableEntry> Table<E> {
             let Some(segment) = (unsafe { dir_word.segment() }) else { continue };
             let mut bucket = ((bits & 0xFFFF_FFFF) as usize * segment.n_buckets()) >> 32;
             for _ in 0..SAMPLE_BUCKETS.min(segment.n_buckets()) {
-                found.extend(segment.bucket(bucket).words().map(|word| word & ADDRESS).take(n - found.len()));
+                // From a random slot on and around: the first ones would hide the others.
+                let words: SmallVec<[u64; SLOTS]> = segment.bucket(bucket).words().collect();
+                let first = (bits >> 32) as usize % words.len().max(1);
+                let around = words[first..].iter().chain(&words[..first]);
+                found.extend(around.map(|word| word & ADDRESS).take(n - found.len()));
                 if found.len() == n {
                     break;
                 }
