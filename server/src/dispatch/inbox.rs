@@ -54,6 +54,8 @@ const INBOX_WAVE: usize = 8;
 impl Node {
     /// Handles a batch from `from`, message by message, in order. The emptied batch is the caller's to send back.
     pub fn receive(&mut self, from: ShardId, batch: &mut Batch) {
+        // What a client has set before it asked holds for what it asks.
+        self.catch_up();
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
