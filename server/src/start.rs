@@ -89,7 +89,9 @@ fn serve(startup: Startup) -> Result<(), String> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("Can't install signal handlers: {error}"))?;
 
-    crate::alloc::keep_full_pages();
+    if n_threads == 1 {
+        crate::alloc::keep_full_pages();
+    }
     let mut polls = Vec::new();
     let mut doors = Vec::new();
     for _ in 0..n_threads {
