@@ -150,6 +150,33 @@ impl<'a> Args<'a> {
     }
 }
 
+/// Arguments kept beyond the buffer they were parsed from.
+pub struct KeptArgs {
+    text: Bytes,
+    ranges: Box<[ArgRange]>,
+}
+
+impl KeptArgs {
+    /// A copy, unless their buffer may be shared.
+    pub fn of(args: Args<'_>) -> Self {
+        if let Some(source) = args.shared_source() {
+            return Self { text: source.clone(), ranges: args.ranges.into() };
+        }
+        let mut text = Vec::with_capacity(args.iter().map(<[u8]>::len).sum());
+        let mut ranges = Vec::with_capacity(args.len());
+        for arg in args.iter() {
+            let start = text.len() as u32;
+            text.extend_from_slice(arg);
+            ranges.push(ArgRange { start, end: text.len() as u32 });
+        }
+        Self { text: text.into(), ranges: ranges.into() }
+    }
+
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.text, &self.ranges)
+    }
+}
+
 /// Reads options left to right.
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {

@@ -27,6 +27,7 @@ use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{Key, Keyspace, Touch};
+use crate::message::HoldMode;
 use crate::output::Placed;
 use crate::pubsub::Delivery;
 use crate::server::Server;
@@ -431,8 +432,18 @@ impl Ctx<'_> {
 
 /// A long command, run in slices between turns.
 pub trait Job: Send {
-    /// Does a bounded part of the work; true when the reply is complete.
-    fn slice(&mut self, ctx: &mut Ctx<'_>) -> bool;
+    /// Does a bounded part of the work; true when the reply is complete. What it has written to the reply before that is dropped.
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError>;
+
+    /// Whether it is to be done before the jobs behind it go on: it has much in memory.
+    fn keeps_its_place(&self) -> bool {
+        false
+    }
+
+    /// The key that it holds from its start to its end, so that nobody sees half of what it does.
+    fn held(&self) -> Option<(HoldMode, Key<'_>)> {
+        None
+    }
 }
 
 /// What a `Conn` handler is given.

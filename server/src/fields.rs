@@ -9,6 +9,9 @@ use crate::access::At;
 use crate::keyspace::{Key, Object};
 use crate::shard::{EventClass, Shard};
 
+/// Dead fields that one command removes beside its work.
+const SOME: usize = 512;
+
 impl Shard {
     /// The hash under `key` was changed in place: its earliest deadline was `before_ms` and is `after_ms`.
     #[inline]
@@ -36,6 +39,27 @@ impl Shard {
         }
         let (after_ms, is_empty) = (hash.earliest_ms(), hash.is_empty());
         self.refile_fields(at, key, before_ms, after_ms);
+        self.report_expired(at, key, n_dead, is_empty);
+    }
+
+    /// Removes the fields of the hash under `key` that are dead, a bounded number of them; reports them as `expire_fields` does.
+    pub fn expire_some_fields(&mut self, at: At, key: &Key<'_>) {
+        if self.keyspace(at.db).n_timed_hashes() == 0 {
+            return;
+        }
+        let Some(entry) = self.edit(at, key) else { return };
+        if entry.as_ref().is_held() {
+            return;
+        }
+        let Some(Object::Hash(hash)) = entry.into_object_mut() else { return };
+        let before_ms = hash.earliest_ms();
+        let n_dead = hash.remove_dead(at.now_ms, SOME);
+        let (after_ms, is_empty) = (hash.earliest_ms(), hash.is_empty());
+        self.refile_fields(at, key, before_ms, after_ms);
+        self.report_expired(at, key, n_dead as u64, is_empty);
+    }
+
+    fn report_expired(&mut self, at: At, key: &Key<'_>, n_dead: u64, is_empty: bool) {
         if n_dead > 0 {
             self.stats.expired_subkeys += n_dead;
             self.changed(at.db, key.bytes, EventClass::Hash, "hexpired");

@@ -3,6 +3,8 @@
 //! A shard is a plain value: no clock, socket, lock, thread or global inside; the worker passes `now` and bytes in and takes bytes
 //! out. So one function serves production, tests, fuzzing and the seeded simulation of n shards in one thread.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 
 use crate::client::ClientId;
@@ -152,6 +154,8 @@ pub struct Shard {
     events: EventSinks,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
+    /// Names of vector sets whose codes want to be looked after (`vector::upkeep_slice`).
+    pub upkeep: VecDeque<(DbIndex, Box<[u8]>)>,
     /// A change moves the key's access clock (LRM).
     is_modification_tracked: bool,
     pub stats: Stats,
@@ -178,6 +182,7 @@ impl Shard {
             hash_seed,
             events: EventSinks::default(),
             is_observed: false,
+            upkeep: VecDeque::new(),
             is_modification_tracked: false,
             stats: Stats::default(),
             random: seed | 1,
@@ -208,6 +213,11 @@ impl Shard {
 
     pub fn keyspaces(&self) -> &[Keyspace] {
         &self.keyspaces
+    }
+
+    /// A name with its hash, for work that no request has brought.
+    pub fn key_of<'k>(&self, name: &'k [u8]) -> Key<'k> {
+        Key::new(name, self.hash_seed)
     }
 
     pub fn n_databases(&self) -> usize {

@@ -11,6 +11,9 @@
 //! it was published with: a set that was renamed is not found by its old name. The directory holds weak references: it
 //! keeps no deleted set in memory.
 //!
+//! A set that has grown may want wider codes (`Writer::upkeep`): its name is noted in the shard by the write that made it so, and
+//! the worker looks after it in its background slices.
+//!
 //! A transaction that writes sets withdraws them first and publishes nothing until its end (`withhold`); so searches that begin
 //! meanwhile wait at the owner. One that was under way looks at the publication once more when it is done: if that has changed, its
 //! reply is dropped and the owner is asked. (A seqlock: readers never wait, and a writer waits for no reader.)
@@ -21,12 +24,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use dashmap::DashMap;
 use skerry_vectorset::epoch::{Domain, Guard, Participant};
-use skerry_vectorset::{CodeWidth, Layer0, Params, Remains, SearchScratch, VectorSet, Writer};
+use skerry_vectorset::{CodeWidth, Layer0, Params, Progress, Remains, SearchScratch, VectorSet, Writer};
 
 use crate::access::At;
 use crate::config::{Config, VsetCodeBits};
 use crate::error::CommandError;
-use crate::keyspace::{Key, Lookup, Touch, View};
+use crate::keyspace::{Key, Lookup, Object, Touch, View};
 use crate::projection::Projection;
 use crate::shard::{DbIndex, Shard};
 
@@ -231,6 +234,34 @@ pub fn handle_of(
         Some(_) => Err(CommandError::WrongType),
     }
 }
+
+/// Names that wait for `upkeep_slice`, at most: more sets that outgrow their codes at once are noted by later writes.
+const MAX_NOTED: usize = 64;
+
+/// Notes the name of a set, whose codes want to be looked after.
+pub fn note_upkeep(shard: &mut Shard, db: DbIndex, key: &[u8]) {
+    let is_noted = shard.upkeep.iter().any(|(at, name)| *at == db && **name == *key);
+    if !is_noted && shard.upkeep.len() < MAX_NOTED {
+        shard.upkeep.push_back((db, key.into()));
+    }
+}
+
+/// Looks after the first noted set for a slice. A name that means no such set any more is forgotten: a set that was renamed or
+/// is lent is noted again by its next write.
+pub fn upkeep_slice(shard: &mut Shard) {
+    let Some((db, name)) = shard.upkeep.pop_front() else { return };
+    let key = shard.key_of(&name);
+    let entry = shard.keyspace(db).get_mut(&key);
+    let Some(Object::Vector(value)) = entry.and_then(|entry| entry.into_object_mut()) else { return };
+    let State::Open(writer) = &mut value.state else { return };
+    let progress = with_reader(|_, scratch| writer.upkeep(&mut UPKEEP_DISTANCES.clone(), scratch));
+    if progress == Progress::Unfinished {
+        shard.upkeep.push_back((db, name));
+    }
+}
+
+/// What a slice of upkeep measures, about: some 0.2 ms.
+const UPKEEP_DISTANCES: usize = 4_096;
 
 /// The set at `key` of this shard, if it holds one; nothing is counted, expired or refused.
 pub fn peek_handle(shard: &mut Shard, db: DbIndex, key: &Key<'_>, now_ms: i64) -> Option<Arc<VectorHandle>> {

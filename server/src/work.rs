@@ -20,7 +20,7 @@ use crate::client::ClientId;
 
 /// What a turn may measure for requests as they come, in distances of up to `UNIT_DIM` dimensions: some 0.5 ms.
 const TURN_UNITS: usize = 12_000;
-/// One slice of the line: some 0.2 ms.
+/// One slice of the line, or of a job: some 0.2 ms.
 const SLICE_UNITS: usize = 4_096;
 /// A distance costs one unit, and one more for each time that many dimensions.
 const UNIT_DIM: usize = 512;
@@ -42,6 +42,8 @@ pub enum Begun {
 /// Plans for the elements of one request, in their order.
 #[derive(Default)]
 pub struct Addition {
+    /// What the request says, of its handler's own type: it is read once.
+    pub request: Option<Box<dyn Any + Send>>,
     pub planned: Plans,
     pub next: Option<Insertion>,
 }
@@ -56,6 +58,23 @@ impl Addition {
 
 /// Plans that travel to the owner with their request.
 pub type Plans = Vec<Planned>;
+
+/// What is left of a job's slice.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceLeft(usize);
+
+impl SliceLeft {
+    /// Notes the cost of so many distances; false when the slice is over.
+    pub fn spend(&mut self, n_distances: usize, dim: u32) -> bool {
+        self.0 = self.0.saturating_sub(n_distances.saturating_mul(units(dim)));
+        self.0 > 0
+    }
+
+    /// Distances of `dim` dimensions that are left.
+    pub fn distances(self, dim: u32) -> usize {
+        self.0.div_ceil(units(dim))
+    }
+}
 
 /// How much of its work a worker does at a time.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +149,32 @@ impl Work {
     /// Distances of `dim` dimensions that may be measured now; none: come back later.
     pub fn distances(&self, dim: u32) -> usize {
         self.left.div_ceil(units(dim))
+    }
+
+    /// Takes the cost of so many distances off what is left; false if it is more.
+    pub fn afford(&mut self, n_distances: usize, dim: u32) -> bool {
+        let cost = n_distances.saturating_mul(units(dim));
+        let is_affordable = cost <= self.left;
+        self.left = self.left.saturating_sub(cost);
+        is_affordable
+    }
+
+    /// Begins a slice of a job with what it had begun; what is left of the turn, for `end_job_slice`.
+    pub fn begin_job_slice(&mut self, begun: Option<Begun>) -> usize {
+        self.begun = begun;
+        self.is_unfinished = false;
+        std::mem::replace(&mut self.left, self.sizes.slice)
+    }
+
+    /// Ends it: whether there is more to do, and what is begun.
+    pub fn end_job_slice(&mut self, left: usize) -> (bool, Option<Begun>) {
+        self.left = left;
+        (std::mem::take(&mut self.is_unfinished), self.begun.take())
+    }
+
+    /// The size of one slice of a job.
+    pub fn slice(&self) -> SliceLeft {
+        SliceLeft(self.sizes.slice)
     }
 
     /// Notes what was measured.

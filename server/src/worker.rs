@@ -29,6 +29,7 @@ use crate::listener::{Left, Listeners};
 use crate::mesh::Mesh;
 use crate::server::{Server, WorkerStats};
 use crate::turns::TurnTrace;
+use crate::vector::upkeep_slice;
 
 /// Time budget of one turn.
 const TURN_NS: u64 = 1_000_000;
@@ -362,6 +363,8 @@ impl Worker {
         connection.has_unread = n == asked || connection.is_read_closed;
         let has_unread = connection.has_unread;
         WorkerStats::add(&stats.bytes_in, n as u64);
+        // Not before what was read has been sent: nobody may find alive what was dead when it was asked for.
+        self.node.now_ms = unix_ms();
         let n_waiting = match room {
             0 => self.node.feed(id, &self.buffer[..n]),
             _ => self.node.fed(id, n),
@@ -422,6 +425,8 @@ impl Worker {
             while is_first || started.elapsed().as_nanos() as u64 <= TURN_NS {
                 is_first = false;
                 let Some(mut batch) = self.mesh.next_batch(peer) else { break };
+                // As after a read.
+                self.node.now_ms = unix_ms();
                 self.node.receive(crate::shard::ShardId(peer as u8), &mut batch);
                 self.mesh.give_back(peer, batch);
             }
@@ -687,6 +692,10 @@ impl Worker {
             if self.node.shard.has_garbage() {
                 is_busy |= self.node.shard.free_slice(SLICE);
                 self.tick_purging();
+            }
+            if !self.node.shard.upkeep.is_empty() {
+                upkeep_slice(&mut self.node.shard);
+                is_busy = true;
             }
             if self.has_expired_more {
                 self.has_expired_more = self.node.expire_slice(SLICE);

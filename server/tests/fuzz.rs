@@ -301,7 +301,11 @@ fn is_harmless(argv: &Argv) -> bool {
         |n: usize| argv.get(n).map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
     let number = |n: usize| text(n).parse::<i64>().unwrap_or(0);
     match (&text(0)[..], &text(1)[..]) {
-        ("srandmember" | "hrandfield" | "setrange", _) => (-1000..10_000).contains(&number(2)),
+        ("srandmember" | "hrandfield" | "zrandmember" | "setrange" | "setbit", _) => {
+            (-1000..10_000).contains(&number(2))
+        }
+        // Offsets of fields make strings of up to 512 MB.
+        ("bitfield", _) => argv[1..].iter().all(|a| a.len() < 7),
         ("shutdown" | "sync" | "psync" | "monitor" | "replicaof" | "slaveof" | "failover" | "migrate", _) => {
             false
         }

@@ -221,6 +221,49 @@ fn every_code_width_answers_exactly() {
     }
 }
 
+/// One component that outweighs all: codes of four bits tell its rows badly apart, and the server finds that out by itself.
+#[test]
+fn a_grown_set_gets_wider_codes_where_it_needs_them() {
+    let (_server, mut conn, mut rng) = start();
+    let mut rows = clustered(&mut rng, 10_020);
+    rows.iter_mut().for_each(|row| row[5] = 400.0);
+    let queries = rows.split_off(10_000);
+    add_all(&mut conn, "v", &rows[..9_999], "NOQUANT EF 20 M 8");
+    let told = |conn: &mut Conn| -> Vec<String> {
+        let info = words(conn, "VINFO v");
+        let text = |field: &Reply| match field.text() {
+            Some(text) => String::from_utf8_lossy(text).into_owned(),
+            None => field.int().expect("a text or a number").to_string(),
+        };
+        info.items().expect("the set is there").iter().map(text).collect()
+    };
+    let field = |conn: &mut Conn, name: &str| {
+        let told = told(conn);
+        told.iter().position(|field| field == name).map(|at| told[at + 1].clone())
+    };
+    assert_eq!(field(&mut conn, "code-bits"), None, "it is too small yet");
+    add_from(&mut conn, "v", 9_999, &rows[9_999..], "NOQUANT EF 20 M 8");
+    // Each call is a turn, and each turn does a part of it.
+    let started = std::time::Instant::now();
+    while field(&mut conn, "code-bits").is_none() {
+        assert!(started.elapsed().as_secs() < 100, "nobody looks after the set");
+    }
+    let bits = field(&mut conn, "code-bits").expect("it is told");
+    assert!(bits == "8" || bits == "32", "{bits} bits");
+    let recall: f64 = field(&mut conn, "code-recall").and_then(|text| text.parse().ok()).expect("a number");
+    assert!(recall >= 0.99, "{recall}");
+    let first = told(&mut conn);
+    let redis = ["quant-type", "hnsw-m", "vector-dim", "projection-input-dim", "size", "max-level"];
+    assert!(first.iter().step_by(2).zip(redis).all(|(told, redis)| told == redis), "{first:?}");
+    // Searches find the set whole while its links are chosen anew.
+    for query in &queries {
+        let truth: HashSet<String> = search(&mut conn, "v", query, "TRUTH").into_iter().collect();
+        let found = search(&mut conn, "v", query, "EF 10");
+        assert!(truth.len() == 10 && found.len() == 10);
+    }
+    assert_eq!(words(&mut conn, "VCARD v"), Reply::Int(10_000));
+}
+
 #[test]
 fn many_at_once_are_what_one_by_one_are() {
     let (_server, mut conn, mut rng) = start();

@@ -2,6 +2,9 @@
 
 use crate::graph::NodeId;
 
+/// Nodes fetched at a time before they are asked about.
+pub(crate) const ASKED_TOGETHER: usize = 32;
+
 /// Which elements a search may answer with. It still walks through the others.
 pub trait Admit {
     /// False only where everything is admitted: then nothing is asked.
@@ -10,6 +13,14 @@ pub trait Admit {
     /// Whether a node may be an answer. Asked at most a few times a node; a search that goes by two hops may
     /// ask again about what it did not visit.
     fn admits(&self, id: NodeId) -> bool;
+
+    /// What a question costs, in distances, beyond the one that every node is counted for.
+    fn ask_cost(&self) -> usize {
+        0
+    }
+
+    /// Begins to fetch what will be asked about soon, a few at a time.
+    fn fetch(&self, _ids: impl Iterator<Item = NodeId>) {}
 
     /// How the walk passes those that are not admitted.
     fn hops(&self) -> Hops {

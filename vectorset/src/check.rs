@@ -35,8 +35,8 @@ pub fn check(set: &VectorSet, guard: &Guard) -> Result<Report, String> {
         ensure(node.member_index.load(Ordering::Relaxed) as usize == place, || {
             format!("{id:?} is misplaced")
         })?;
-        let name = node.name.load(guard).ok_or_else(|| format!("{id:?} has no name"))?;
-        let named = set.names.find(name, |other| graph.node(other).name.load(guard) == Some(name), guard);
+        let name = node.name.text();
+        let named = set.names.find(name, |other| graph.node(other).name.text() == name, guard);
         ensure(named == Some(id), || format!("the name of {id:?} leads to {named:?}"))?;
         n_attributes += usize::from(node.attribute.load(guard).is_some());
         max_level = max_level.max(node.level());
@@ -46,6 +46,12 @@ pub fn check(set: &VectorSet, guard: &Guard) -> Result<Report, String> {
         }
     }
     ensure(set.attributes_count() == n_attributes, || "attributes are miscounted".into())?;
+    let entries: HashSet<NodeId> = graph.entries().collect();
+    ensure(entries.len() == graph.entries().count(), || "an entry is told twice".into())?;
+    for &entry in &entries {
+        ensure(members.contains(&entry), || format!("the entry {entry:?} is no member"))?;
+        ensure(graph.node(entry).level() > 0, || format!("the entry {entry:?} is of level 0"))?;
+    }
     match graph.entry() {
         Some(entry) => {
             ensure(members.contains(&entry), || format!("the entry {entry:?} is no member"))?;

@@ -1,7 +1,8 @@
 //! Compact codes of the vectors: what traversal walks on, and all that Q8 and BIN sets store.
 //!
 //! ```text
-//!   record: [ scale f32 | squared length f32, unless the metric is the cosine ][ whole 32-byte blocks ]
+//!   head: [ scale f32 | squared length f32, unless the metric is the cosine ], not for Signs
+//!   record: whole 32-byte blocks
 //!
 //!   form    component x of the vector is about     built from
 //!   Bits2   (code - 1.5) * scale                   the rotated vector; scale makes <code, vector> exact
@@ -11,12 +12,14 @@
 //!   Signs   +-1, only the sign kept                the vector (Redis's BIN)
 //! ```
 //!
-//! Records lie without gaps, not on cache lines: at 384 dimensions and 4 bits that saves a quarter of them.
+//! Records lie without gaps, and heads apart from them, so that records fill whole cache lines: 3 instead of 4 at
+//! 384 dimensions and 4 bits, one instead of two for Signs.
 //! The queries of the rotated forms have 8 bits. The grid of a rotated form is uniform, its step the best one
 //! for a normal distribution, which the rotation makes of any vector. Source of the scaling that makes the
 //! products unbiased: Gao and Long, "RaBitQ" (2024). It must never know the graph.
 
-use std::slice;
+use std::sync::Arc;
+use std::{iter, slice};
 
 use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels};
 use crate::graph::NodeId;
@@ -92,44 +95,74 @@ impl CodeProbe {
 }
 
 pub(crate) struct Codes {
-    slab: Slab,
+    records: Slab,
+    heads: Option<Slab>,
     form: Form,
     dim: usize,
     metric: Metric,
     n_bytes: usize,
-    rotation: Option<Rotation>,
+    /// One for all forms of a set.
+    rotation: Option<Arc<Rotation>>,
 }
 
 impl Codes {
-    fn header_bytes(metric: Metric) -> usize {
+    fn head_bytes(form: Form, metric: Metric) -> usize {
         match metric {
+            _ if form == Form::Signs => 0,
             Metric::Cosine => size_of::<f32>(),
             Metric::L2 | Metric::Ip => 2 * size_of::<f32>(),
         }
     }
 
     pub(crate) fn stride(form: Form, dim: usize, metric: Metric) -> usize {
-        Codes::header_bytes(metric) + dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES
+        Codes::head_bytes(form, metric) + Codes::record_bytes(form, dim)
+    }
+
+    fn record_bytes(form: Form, dim: usize) -> usize {
+        dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES
     }
 
     pub(crate) fn new(form: Form, dim: usize, metric: Metric, geometry: Geometry) -> Codes {
+        let rotation = form.is_rotated().then(|| Arc::new(Rotation::new(dim)));
+        Codes::with_rotation(form, dim, metric, geometry, rotation)
+    }
+
+    fn with_rotation(
+        form: Form,
+        dim: usize,
+        metric: Metric,
+        geometry: Geometry,
+        rotation: Option<Arc<Rotation>>,
+    ) -> Codes {
+        let head_bytes = Codes::head_bytes(form, metric);
+        let n_bytes = Codes::record_bytes(form, dim);
         Codes {
-            slab: Slab::new(geometry, Codes::stride(form, dim, metric)),
+            records: Slab::new(geometry, n_bytes),
+            heads: (head_bytes > 0).then(|| Slab::new(geometry, head_bytes)),
             form,
             dim,
             metric,
-            n_bytes: dim.div_ceil(form.per_block()) * CODE_BLOCK_BYTES,
-            rotation: form.is_rotated().then(|| Rotation::new(dim)),
+            n_bytes,
+            rotation,
         }
+    }
+
+    /// Empty codes of another rotated form for the same vectors.
+    pub(crate) fn of_form(&self, form: Form, geometry: Geometry) -> Codes {
+        Codes::with_rotation(form, self.dim, self.metric, geometry, self.rotation.clone())
     }
 
     pub(crate) fn form(&self) -> Form {
         self.form
     }
 
+    fn slabs(&self) -> impl Iterator<Item = &Slab> {
+        iter::once(&self.records).chain(&self.heads)
+    }
+
     /// Makes room for the code of an id that no reader knows; writer only. Returns the bytes allocated.
     pub(crate) fn ensure(&self, id: NodeId) -> usize {
-        self.slab.ensure(id.0)
+        self.slabs().map(|slab| slab.ensure(id.0)).sum()
     }
 
     /// Writer only.
@@ -138,7 +171,7 @@ impl Codes {
     /// As `Slab::release`.
     pub(crate) unsafe fn release(&self, chunk: usize) -> usize {
         // SAFETY: passed on.
-        unsafe { self.slab.release(chunk) }
+        self.slabs().map(|slab| unsafe { slab.release(chunk) }).sum()
     }
 
     // ---- Records.
@@ -147,24 +180,24 @@ impl Codes {
     fn bytes(&self, id: NodeId) -> &[u8] {
         // SAFETY: `write` filled the record before the id was published, and it is written again only after
         // the epochs of all readers that could know the id passed.
-        unsafe {
-            let record = self.slab.record(id.0).add(Codes::header_bytes(self.metric));
-            slice::from_raw_parts(record, self.n_bytes)
-        }
+        unsafe { slice::from_raw_parts(self.records.record(id.0), self.n_bytes) }
     }
 
     #[inline(always)]
     fn scale(&self, id: NodeId) -> f32 {
-        // SAFETY: as in `bytes`; strides and headers are multiples of four bytes.
-        unsafe { *self.slab.record(id.0).cast::<f32>() }
+        match &self.heads {
+            // SAFETY: as in `bytes`; heads are whole floats.
+            Some(heads) => unsafe { *heads.record(id.0).cast::<f32>() },
+            None => 1.0,
+        }
     }
 
     #[inline(always)]
     fn squared_length(&self, id: NodeId) -> f32 {
-        match self.metric {
-            Metric::Cosine => 1.0,
-            // SAFETY: as in `scale`; under these metrics the header has a second float.
-            Metric::L2 | Metric::Ip => unsafe { *self.slab.record(id.0).cast::<f32>().add(1) },
+        match (self.metric, &self.heads) {
+            (Metric::Cosine, _) | (_, None) => 1.0,
+            // SAFETY: as in `scale`; under these metrics a head has a second float.
+            (Metric::L2 | Metric::Ip, Some(heads)) => unsafe { *heads.record(id.0).cast::<f32>().add(1) },
         }
     }
 
@@ -175,12 +208,14 @@ impl Codes {
         // SAFETY: the id was published, so its chunk is present; a prefetch reads nothing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let record = self.slab.record(id.0).cast_const().cast::<i8>();
-            let last = Codes::header_bytes(self.metric) + self.n_bytes - 1;
-            for line in (0..last.min(MAX_BYTES_AHEAD)).step_by(64) {
+            let record = self.records.record(id.0).cast_const().cast::<i8>();
+            for line in (0..self.n_bytes.min(MAX_BYTES_AHEAD)).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(record.add(line));
             }
-            _mm_prefetch::<_MM_HINT_T0>(record.add(last));
+            _mm_prefetch::<_MM_HINT_T0>(record.add(self.n_bytes - 1));
+            if let Some(heads) = &self.heads {
+                _mm_prefetch::<_MM_HINT_T0>(heads.record(id.0).cast_const().cast());
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
@@ -189,16 +224,22 @@ impl Codes {
     /// A copy of some records, side by side: that of `ids[k]` is the one of id `k`. Distances may be measured
     /// with it, nothing else. Returns the bytes allocated, too. The caller's guard protects the ids.
     pub(crate) fn gather(&self, ids: &[NodeId]) -> (Codes, usize) {
-        let stride = Codes::stride(self.form, self.dim, self.metric);
-        let copy = Codes { slab: Slab::new(Geometry::for_stride(stride), stride), rotation: None, ..*self };
+        let geometry = Geometry::for_stride(Codes::stride(self.form, self.dim, self.metric));
+        let head_bytes = Codes::head_bytes(self.form, self.metric);
+        let copy = Codes {
+            records: Slab::new(geometry, self.n_bytes),
+            heads: self.heads.as_ref().map(|_| Slab::new(geometry, head_bytes)),
+            rotation: None,
+            ..*self
+        };
         let mut bytes = 0;
-        for (place, id) in ids.iter().enumerate() {
-            bytes += copy.slab.ensure(place as u32);
-            // SAFETY: the record of a published id is filled and does not change; the copy's was just made
-            // present, and nobody else knows the copy.
-            unsafe {
-                copy.slab.record(place as u32).copy_from_nonoverlapping(self.slab.record(id.0), stride)
-            };
+        for ((from, to), stride) in self.slabs().zip(copy.slabs()).zip([self.n_bytes, head_bytes]) {
+            for (place, id) in ids.iter().enumerate() {
+                bytes += to.ensure(place as u32);
+                // SAFETY: the record of a published id is filled and does not change; the copy's was just made
+                // present, and nobody else knows the copy.
+                unsafe { to.record(place as u32).copy_from_nonoverlapping(from.record(id.0), stride) };
+            }
         }
         (copy, bytes)
     }
@@ -227,7 +268,8 @@ impl Codes {
         levels.reset(self.n_bytes / CODE_BLOCK_BYTES * self.form.per_block());
         let range = kernels.largest(rotated);
         *scale = range / 127.0;
-        let per_unit = if range > 0.0 { 127.0 / range } else { 0.0 };
+        // Of a vector that is zero, or too small for float32 to divide by, all levels are zero.
+        let per_unit = Some(127.0 / range).filter(|x| x.is_finite()).unwrap_or(0.0);
         *bias = self.form.midpoint() * kernels.levels(rotated, per_unit, levels.as_mut_slice()) as f32;
     }
 
@@ -301,10 +343,8 @@ impl Codes {
 
     /// Writer only: stores the code of the vector that was prepared in `probe`, of an id that no reader knows.
     pub(crate) fn write(&self, id: NodeId, probe: &CodeProbe, kernels: &Kernels) {
-        let header = Codes::header_bytes(self.metric);
-        // SAFETY: `ensure` made the chunk present; no reader knows the id, so nobody else has the record.
-        let record = unsafe { slice::from_raw_parts_mut(self.slab.record(id.0), header + self.n_bytes) };
-        let (head, bytes) = record.split_at_mut(header);
+        // SAFETY: `ensure` made the chunks present; no reader knows the id, so nobody else has the record.
+        let bytes = unsafe { slice::from_raw_parts_mut(self.records.record(id.0), self.n_bytes) };
         let copy_levels = |bytes: &mut [u8]| {
             bytes.iter_mut().zip(probe.levels.as_slice()).for_each(|(byte, &level)| *byte = level as u8);
         };
@@ -331,9 +371,15 @@ impl Codes {
             Form::Bits4 => unbiased(kernels.pack4(&probe.rotated, per_step(), bytes)),
             Form::Bits2 => unbiased(kernels.pack2(&probe.rotated, per_step(), bytes)),
         };
-        head[..4].copy_from_slice(&scale.to_ne_bytes());
-        if header > 4 {
-            head[4..8].copy_from_slice(&probe.squared_length.to_ne_bytes());
+        if let Some(heads) = &self.heads {
+            // SAFETY: as above; a head is one float, or two.
+            unsafe {
+                let head = heads.record(id.0).cast::<f32>();
+                head.write(scale);
+                if self.metric != Metric::Cosine {
+                    head.add(1).write(probe.squared_length);
+                }
+            }
         }
     }
 

@@ -16,6 +16,11 @@ use crate::scratch::{ActivePool, Walk};
 const SMALL_SET: usize = 1024;
 /// Nodes that a graph search visits per unit of `ef`, roughly; the scan is chosen where that exceeds the set.
 const VISITED_PER_EF: usize = 8;
+/// What a walk for all within a radius costs for each of them, in distances of a scan: it measures their
+/// neighbors, out of order, and keeps two heaps. As the EF of any walk (`filter/search.rs`).
+const WALK_COST_WITHIN: usize = 70;
+/// Members measured to estimate how many lie within.
+const SAMPLE: u32 = 256;
 const LANES: usize = 4;
 
 /// Whether the scan of `len` elements is the better way to the nearest `ef`.
@@ -62,12 +67,86 @@ pub(crate) fn step<A: Admit>(
     walk: &mut Walk,
 ) -> Progress {
     let upto = scan.upto.min(members.len());
-    let from = upto.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
-    *budget -= (upto - from) as usize;
+    let cost = 1 + admission.ask_cost();
+    let n = (*budget / cost).max(1);
+    let from = upto.saturating_sub(u32::try_from(n).unwrap_or(u32::MAX));
+    *budget = budget.saturating_sub((upto - from) as usize * cost);
     scan.upto = from;
     let ids = (from..upto).rev().filter_map(|place| members.get(place));
     offer(scan.precision, index, probe, ids.filter(|&id| !A::SELECTIVE || admission.admits(id)), walk);
     if from == 0 { Progress::Done } else { Progress::Unfinished }
+}
+
+/// Whether the scan of all is the better way to what lies within `reach`, by a sample.
+pub(crate) fn is_cheaper_within(
+    index: &Index,
+    members: &Members,
+    probe: &Probe,
+    reach: f32,
+    ef: usize,
+) -> bool {
+    let len = members.len();
+    if len <= SMALL_SET as u32 {
+        return true;
+    }
+    let stride = (len / SAMPLE).max(1);
+    let mut n_within = 0;
+    let mut count = |four: &[NodeId]| {
+        index.distances(probe, four, |_, distance| n_within += usize::from(distance <= reach));
+    };
+    let mut four = [NodeId(0); LANES];
+    for places in 0..SAMPLE / LANES as u32 {
+        let mut n = 0;
+        for place in 0..LANES as u32 {
+            if let Some(id) = members.get((places * LANES as u32 + place) * stride) {
+                four[n] = id;
+                n += 1;
+            }
+        }
+        count(&four[..n]);
+    }
+    let n_expected = ef + n_within * stride as usize;
+    n_expected.saturating_mul(WALK_COST_WITHIN) >= len as usize
+}
+
+/// Goes on with a scan for all within `reach`, which it leaves in `walk.found`; members below `upto` are still
+/// to come.
+#[expect(clippy::too_many_arguments, reason = "as `step`, and what is looked for")]
+pub(crate) fn step_within<A: Admit>(
+    upto: &mut u32,
+    reach: f32,
+    index: &Index,
+    members: &Members,
+    probe: &Probe,
+    admission: &A,
+    budget: &mut usize,
+    walk: &mut Walk,
+) -> Progress {
+    let from = (*upto).min(members.len());
+    let to = from.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
+    *budget -= (from - to) as usize;
+    *upto = to;
+    let ids = (to..from).rev().filter_map(|place| members.get(place));
+    let mut four = [NodeId(0); LANES];
+    let mut n = 0;
+    let found = &mut walk.found;
+    let mut compute = |four: &[NodeId]| {
+        index.distances(probe, four, |id, distance| {
+            if distance <= reach {
+                found.push(Candidate { distance, id });
+            }
+        });
+    };
+    for id in ids.filter(|&id| !A::SELECTIVE || admission.admits(id)) {
+        four[n] = id;
+        n += 1;
+        if n == LANES {
+            compute(&four);
+            n = 0;
+        }
+    }
+    compute(&four[..n]);
+    if to == 0 { Progress::Done } else { Progress::Unfinished }
 }
 
 /// Offers nodes to the pool of a scan.

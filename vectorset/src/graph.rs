@@ -1,7 +1,7 @@
 //! Node and link memory of the graph.
 //!
 //! ```text
-//!   nodes  [ name* | attribute* | upper* | l2 | member index | tower index | version | level | dead ]   48 bytes
+//!   nodes  [ name | attribute* | upper* | l2 | member index | tower index | version | level | dead ]   56 bytes
 //!   level0 [ u32 x 2M, or M ]               whole cache lines (128 B at M = 16), ended by EMPTY if short
 //!   upper* -> [ u32 x M | u32 x M | ... ]              levels 1, 2, ... of the few nodes that have them
 //! ```
@@ -14,7 +14,9 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::filter::Attribute;
+use crate::hnsw::MAX_ENTRIES;
 use crate::links::{self, EMPTY};
+use crate::name::Name;
 use crate::shared::Shared;
 use crate::slab::{Geometry, Slab};
 
@@ -39,7 +41,7 @@ const LINKS_PER_LINE: usize = 16;
 
 #[repr(C)]
 pub(crate) struct Node {
-    pub(crate) name: Shared<Box<[u8]>>,
+    pub(crate) name: Name,
     pub(crate) attribute: Shared<Attribute>,
     upper: Shared<Box<[AtomicU32]>>,
     l2_bits: AtomicU64,
@@ -83,16 +85,10 @@ impl Node {
 
     /// Bytes that the node holds on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let text = |text: &Shared<Box<[u8]>>| text.load_unguarded().map_or(0, |text| text_bytes(text));
         let upper = self.upper.load_unguarded().map_or(0, |links| size_of_val(&**links) + 16);
         let attribute = self.attribute.load_unguarded().map_or(0, Attribute::memory_bytes);
-        text(&self.name) + attribute + upper
+        self.name.heap_bytes() + attribute + upper
     }
-}
-
-/// Bytes of a name on the heap: the text and its fat pointer's box.
-pub(crate) fn text_bytes(text: &[u8]) -> usize {
-    text.len() + size_of::<Box<[u8]>>()
 }
 
 pub(crate) struct Graph {
@@ -100,7 +96,10 @@ pub(crate) struct Graph {
     level0: Slab,
     m: usize,
     m_max0: usize,
+    /// A node of the highest level.
     entry: AtomicU32,
+    /// Others that searches may begin at; EMPTY from some place on.
+    entries: [AtomicU32; MAX_ENTRIES],
 }
 
 impl Graph {
@@ -117,6 +116,7 @@ impl Graph {
             m,
             m_max0,
             entry: AtomicU32::new(EMPTY),
+            entries: [const { AtomicU32::new(EMPTY) }; MAX_ENTRIES],
         }
     }
 
@@ -132,7 +132,7 @@ impl Graph {
     #[inline]
     pub(crate) fn node(&self, id: NodeId) -> &Node {
         // SAFETY: `create` initialised the node before the id was published; it is dropped only after the
-        // epochs of all readers that could know the id passed. All its fields are atomics.
+        // epochs of all readers that could know the id passed. All its fields but the name, which never changes, are atomics.
         unsafe { &*self.nodes.record(id.0).cast::<Node>() }
     }
 
@@ -182,7 +182,17 @@ impl Graph {
         self.entry().map_or(0, |entry| self.node(entry).level())
     }
 
+    /// Other nodes where a search may begin, in no order; one may be told twice.
+    #[inline]
+    pub(crate) fn entries(&self) -> impl Iterator<Item = NodeId> {
+        links::iter(&self.entries).map(NodeId)
+    }
+
     // ---- Writer only, from here on.
+
+    pub(crate) fn set_entry_at(&self, place: usize, entry: Option<NodeId>) {
+        self.entries[place].store(entry.map_or(EMPTY, |entry| entry.0), Ordering::Release);
+    }
 
     pub(crate) fn set_entry(&self, entry: Option<NodeId>) {
         self.entry.store(entry.map_or(EMPTY, |entry| entry.0), Ordering::Release);
@@ -197,7 +207,7 @@ impl Graph {
     pub(crate) fn create(&self, id: NodeId, level: usize, name: &[u8], attribute: Option<&[u8]>, l2: f64) {
         let upper = (level > 0).then(|| (0..level * self.m).map(|_| AtomicU32::new(EMPTY)).collect());
         let node = Node {
-            name: Shared::new(Some(name.into())),
+            name: Name::new(name),
             attribute: Shared::new(attribute.map(Attribute::parse)),
             upper: Shared::new(upper),
             l2_bits: AtomicU64::new(l2.to_bits()),
@@ -273,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_node_is_small() {
-        assert_eq!(size_of::<Node>(), 48);
+        assert_eq!(size_of::<Node>(), 56);
     }
 
     #[test]

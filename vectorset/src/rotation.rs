@@ -34,8 +34,7 @@ impl Rotation {
     pub(crate) fn apply(&self, x: &mut [f32], kernels: &Kernels) {
         for (start, signs) in &self.transforms {
             let window = &mut x[*start..start + signs.len()];
-            window.iter_mut().zip(signs).for_each(|(x, sign)| *x *= sign);
-            kernels.hadamard(window);
+            kernels.hadamard(window, signs);
         }
     }
 }

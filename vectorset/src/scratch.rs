@@ -50,6 +50,8 @@ pub(crate) struct Walk {
     pub(crate) roles: Vec<Role>,
     /// Entry points before a layer search, its result after it: nearest first.
     pub(crate) found: Vec<Candidate>,
+    /// Where the descent may begin.
+    pub(crate) entries: Vec<Candidate>,
 }
 
 /// Which pool a walk is using.

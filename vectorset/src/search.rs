@@ -13,11 +13,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use crate::admission::{Admit, All, Hops};
+use crate::admission::{ASKED_TOGETHER, Admit, All, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
 use crate::exact::{self, Precision, Scan};
-use crate::hnsw::{MAX_TIES, Progress};
+use crate::hnsw::{MAX_TIES, Probe, Progress};
 use crate::params::Metric;
 use crate::scratch::SearchScratch;
 use crate::set::{Hits, Query, VectorSet};
@@ -68,6 +68,11 @@ impl SearchOptions {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Scan(Scan),
+    /// All within `reach` are gathered; members below `upto` are still to come.
+    Within {
+        upto: u32,
+        reach: f32,
+    },
     /// The walk through level 0 is to be begun: the first step knows what is admitted.
     Enter {
         ef: usize,
@@ -97,6 +102,8 @@ pub(crate) struct State {
     measured: usize,
     /// Distances of any kind so far.
     spent: usize,
+    /// Nodes that were asked about after a walk that did not ask.
+    n_asked: usize,
 }
 
 /// A search that can be suspended.
@@ -161,7 +168,14 @@ impl Search {
 impl State {
     /// A search that is done and found nothing.
     pub(crate) fn idle() -> State {
-        State { stage: Stage::Done, options: SearchOptions::new(0, 0), changes: 0, measured: 0, spent: 0 }
+        State {
+            stage: Stage::Done,
+            options: SearchOptions::new(0, 0),
+            changes: 0,
+            measured: 0,
+            spent: 0,
+            n_asked: 0,
+        }
     }
 
     pub(crate) fn begin(
@@ -188,7 +202,7 @@ impl State {
         let changes = set.changes.load(Ordering::Acquire);
         set.prepare(query, &mut scratch.probe, guard)?;
         scratch.walk.found.clear();
-        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0 })
+        Ok(State { stage: Stage::Done, options, changes, measured: 0, spent: 0, n_asked: 0 })
     }
 
     /// Chooses between graph and scan.
@@ -209,19 +223,32 @@ impl State {
             Way::Graph if !is_radial && exact::is_cheaper(len as usize, ef) => {
                 // A few more than wanted, because some may be removed meanwhile.
                 let wanted = options.count.saturating_add(SPARE_HITS);
-                let wanted = self.n_scanned(set, wanted).min(len as usize);
+                let wanted = self.n_scanned(set, probe, wanted).min(len as usize);
                 Stage::Scan(exact::begin(len, wanted, Precision::Walk, walk))
             }
-            Way::Graph => match set.index.descend(probe, 0, walk) {
-                None => Stage::Done,
-                Some(_) => Stage::Enter { ef, reach: options.radius.filter(|_| is_radial) },
-            },
+            Way::Graph => {
+                let radius = options.radius.filter(|_| is_radial);
+                let reach = radius.map(|radius| set.index.widened(probe, radius));
+                let is_scan_cheaper = |&reach: &f32| {
+                    exact::is_cheaper_within(&set.index, &set.members, probe, reach, options.ef)
+                };
+                match reach.filter(is_scan_cheaper) {
+                    Some(reach) => {
+                        walk.found.clear();
+                        Stage::Within { upto: len, reach }
+                    }
+                    None => match set.index.descend(probe, 0, walk) {
+                        None => Stage::Done,
+                        Some(_) => Stage::Enter { ef, reach },
+                    },
+                }
+            }
         };
     }
 
     /// Makes ready for nodes that the caller offers to the walk's pool, instead of a way of its own.
     pub(crate) fn begin_offers(&mut self, set: &VectorSet, n_offers: usize, scratch: &mut SearchScratch) {
-        let wanted = self.n_scanned(set, self.options.count.saturating_add(SPARE_HITS));
+        let wanted = self.n_scanned(set, &scratch.probe, self.options.count.saturating_add(SPARE_HITS));
         exact::begin(0, wanted.min(n_offers).max(1), Precision::Walk, &mut scratch.walk);
     }
 
@@ -238,6 +265,10 @@ impl State {
 
     pub(crate) fn spent(&self) -> usize {
         self.spent
+    }
+
+    pub(crate) fn n_asked(&self) -> usize {
+        self.n_asked
     }
 
     pub(crate) fn options(&self) -> &SearchOptions {
@@ -281,11 +312,26 @@ impl State {
                     self.stage =
                         if is_exact { Stage::Done } else { Stage::Rescore { at: 0, caution: SCAN_CAUTION } };
                 }
+                Stage::Within { upto, reach } => {
+                    let members = &set.members;
+                    if exact::step_within(upto, *reach, index, members, probe, admission, left, walk)
+                        == Progress::Unfinished
+                    {
+                        break;
+                    }
+                    // In the order of memory: all are measured anew, and sorted after that.
+                    self.stage = match index.is_coded(probe) {
+                        true => Stage::Rescore { at: 0, caution: SCAN_CAUTION },
+                        false => {
+                            walk.found.sort_unstable();
+                            Stage::Done
+                        }
+                    };
+                }
                 Stage::Enter { ef, reach } => {
                     match reach {
                         Some(reach) => {
-                            let reach = index.widened(*reach);
-                            index.begin_wide(*ef, reach, admission, walk);
+                            index.begin_wide(*ef, *reach, admission, walk);
                         }
                         None if A::SELECTIVE && admission.hops() != Hops::Unasked => {
                             index.begin_wide(*ef, f32::NEG_INFINITY, admission, walk)
@@ -324,30 +370,36 @@ impl State {
                             .options
                             .count
                             .saturating_add(SPARE_HITS)
-                            .saturating_mul(index.rescored_per_hit()),
+                            .saturating_mul(index.rescored_per_hit(probe)),
                     };
-                    let upto = walk.found.len().min(at.saturating_add(*left));
-                    *left -= upto - *at;
-                    for place in *at..upto {
-                        if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
-                            walk.found.swap(*n_kept, place);
-                            *n_kept += 1;
+                    let cost = 1 + admission.ask_cost();
+                    while *at < walk.found.len() && *n_kept < n_wanted && *left > 0 {
+                        let n = (*left / cost).clamp(1, ASKED_TOGETHER);
+                        let upto = walk.found.len().min(*at + n);
+                        *left = left.saturating_sub((upto - *at) * cost);
+                        admission.fetch(walk.found[*at..upto].iter().map(|candidate| candidate.id));
+                        for place in *at..upto {
+                            if *n_kept < n_wanted && admission.admits(walk.found[place].id) {
+                                walk.found.swap(*n_kept, place);
+                                *n_kept += 1;
+                            }
                         }
+                        *at = upto;
                     }
-                    *at = upto;
-                    if upto < walk.found.len() && *n_kept < n_wanted {
+                    if *at < walk.found.len() && *n_kept < n_wanted {
                         break;
                     }
+                    self.n_asked = *at;
                     walk.found.truncate(*n_kept);
                     self.stage = Stage::Rescore { at: 0, caution: WALK_CAUTION };
                 }
                 Stage::Rescore { at, caution } => {
-                    if !index.is_coded() {
+                    if !index.is_coded(probe) {
                         self.stage = Stage::Done;
                         continue;
                     }
                     if *at == 0 && self.options.radius.is_none() && *caution == WALK_CAUTION {
-                        let kept = self.options.count.saturating_mul(index.rescored_per_hit());
+                        let kept = self.options.count.saturating_mul(index.rescored_per_hit(probe));
                         walk.found.truncate(kept);
                     }
                     let margin = *caution * index.estimate_deviation(probe);
@@ -369,9 +421,9 @@ impl State {
     }
 
     /// Candidates that a scan of codes keeps for `count` hits.
-    fn n_scanned(&self, set: &VectorSet, count: usize) -> usize {
-        if set.index.is_coded() {
-            count.saturating_mul(2 * set.index.rescored_per_hit()).saturating_add(MORE_SCANNED)
+    fn n_scanned(&self, set: &VectorSet, probe: &Probe, count: usize) -> usize {
+        if set.index.is_coded(probe) {
+            count.saturating_mul(2 * set.index.rescored_per_hit(probe)).saturating_add(MORE_SCANNED)
         } else {
             count
         }

@@ -59,6 +59,8 @@ pub struct VectorSet {
     /// member two places. A search that saw it odd or moving may have met one name twice.
     pub(crate) changes: AtomicU64,
     pub(crate) memory_bytes: AtomicUsize,
+    /// A `CheckedWidth`, packed.
+    pub(crate) checked_width: AtomicU64,
     /// Made by the writer when the set has attributes and is no longer small.
     pub(crate) matches: OnceLock<Box<MatchCache>>,
     /// What the writer left behind when it was dropped; freed with the set.
@@ -85,6 +87,7 @@ impl VectorSet {
             attributes_count: AtomicU32::new(0),
             changes: AtomicU64::new(0),
             memory_bytes: AtomicUsize::new(0),
+            checked_width: AtomicU64::new(0),
             matches: OnceLock::new(),
             left_behind: Mutex::new(Vec::new()),
         });
@@ -311,7 +314,8 @@ impl VectorSet {
     }
 
     pub(crate) fn name<'a>(&'a self, id: NodeId, guard: &'a Guard) -> &'a [u8] {
-        self.index.graph.node(id).name.load(guard).expect("a node has a name as long as a reader knows it")
+        guard.assert_guards(&self.domain);
+        self.index.graph.node(id).name.text()
     }
 }
 

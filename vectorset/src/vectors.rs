@@ -3,12 +3,13 @@
 //!
 //! A kernel thus needs no tail loop. Under the cosine rows are L2-normalised, so the dot product of two is
 //! their cosine; under the other metrics they are as given. Departure from Redis: the length is computed and
-//! kept in f64. So 3e38 does not overflow it and denormals do not vanish in it. A zero vector stays zero and
-//! has length 1, as in Redis.
+//! kept in f64. So 3e38 does not overflow it. A zero vector stays as it is and has length 1, as in Redis; so
+//! does one whose squares all vanish in float32: it has no direction that Redis would see, and scores 0.5 with
+//! everything. (Redis normalises by a float32 length, which is off by a quarter just above that; we do not.)
 
 use std::slice;
 
-use crate::distance::{BLOCK_FLOATS, Block, floats_of};
+use crate::distance::{BLOCK_FLOATS, Block, Kernels, floats_of};
 use crate::error::Error;
 use crate::graph::NodeId;
 use crate::params::Metric;
@@ -78,37 +79,36 @@ impl Rows {
 const MAX_SQUARE: f64 = f32::MAX as f64 / 16.0;
 
 /// Brings `vector` into whole blocks, as the metric wants it stored. Returns the factor that gives it back.
-pub(crate) fn normalize(vector: &[f32], metric: Metric, row: &mut Vec<Block>) -> Result<f64, Error> {
-    let squares = sum_of_squares(vector);
+pub(crate) fn normalize(
+    vector: &[f32],
+    metric: Metric,
+    row: &mut Vec<Block>,
+    kernels: &Kernels,
+) -> Result<f64, Error> {
+    let squares = kernels.square(vector);
     // The square of a finite float32 is finite in f64, and so is the sum of as many as there may be.
     // Where lengths count, products and differences must be finite in f32 as well.
     if !squares.is_finite() || metric != Metric::Cosine && squares > MAX_SQUARE {
         return Err(Error::NotFinite);
     }
     let l2 = match metric {
-        Metric::Cosine if squares > 0.0 => squares.sqrt(),
+        Metric::Cosine if !vanishes(vector, squares) => squares.sqrt(),
         Metric::Cosine | Metric::L2 | Metric::Ip => 1.0,
     };
-    let per_l2 = 1.0 / l2;
-    row.clear();
+    // What is beyond the vector is zero.
     row.resize(vector.len().div_ceil(BLOCK_FLOATS), Block([0.0; BLOCK_FLOATS]));
-    for (block, part) in row.iter_mut().zip(vector.chunks(BLOCK_FLOATS)) {
-        for (to, &x) in block.0.iter_mut().zip(part) {
-            *to = (f64::from(x) * per_l2) as f32;
-        }
+    if let Some(last) = row.last_mut() {
+        *last = Block([0.0; BLOCK_FLOATS]);
     }
+    kernels.scaled(vector, 1.0 / l2, row);
     Ok(l2)
 }
 
-/// In lanes of its own for each place of a block: one sum would wait for itself at every step.
-fn sum_of_squares(vector: &[f32]) -> f64 {
-    let mut sums = [0.0_f64; BLOCK_FLOATS];
-    for part in vector.chunks(BLOCK_FLOATS) {
-        for (sum, &x) in sums.iter_mut().zip(part) {
-            *sum += f64::from(x) * f64::from(x);
-        }
-    }
-    sums.iter().sum()
+/// Whether the square of every component is zero in float32.
+fn vanishes(vector: &[f32], squares: f64) -> bool {
+    // Where the sum is larger than any such squares may sum up to, none needs a look.
+    const MOST: f64 = 1e-39;
+    squares < MOST && vector.iter().all(|x| x * x == 0.0)
 }
 
 /// A stored vector as it was given, up to rounding.
@@ -124,14 +124,29 @@ pub(crate) fn floats(row: &[Block], dim: usize) -> &[f32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distance::kernels;
+
+    #[test]
+    fn a_vector_whose_squares_vanish_in_float32_has_no_direction() {
+        let mut row = Vec::new();
+        let mut length =
+            |vector: &[f32]| normalize(vector, Metric::Cosine, &mut row, kernels()).expect("finite");
+        // As Redis 8.2.3 has them.
+        for vector in [[0.0; 2], [1e-42, 0.0], [1e-23; 2], [-1e-45, 0.0]] {
+            assert_eq!(length(&vector), 1.0, "{vector:?}");
+        }
+        for (vector, expected) in [([3e-23, 0.0], 3e-23), ([1e-20, 0.0], 1e-20)] {
+            assert!((length(&vector) / expected - 1.0).abs() < 1e-6, "{vector:?}");
+        }
+    }
 
     #[test]
     fn lengths_that_overflow_are_refused_where_lengths_count() {
         let mut row = Vec::new();
         for metric in [Metric::L2, Metric::Ip] {
-            assert_eq!(normalize(&[3e38; 3], metric, &mut row), Err(Error::NotFinite));
-            assert_eq!(normalize(&[1e18; 3], metric, &mut row), Ok(1.0));
+            assert_eq!(normalize(&[3e38; 3], metric, &mut row, kernels()), Err(Error::NotFinite));
+            assert_eq!(normalize(&[1e18; 3], metric, &mut row, kernels()), Ok(1.0));
         }
-        assert!(normalize(&[3e38; 3], Metric::Cosine, &mut row).is_ok_and(f64::is_finite));
+        assert!(normalize(&[3e38; 3], Metric::Cosine, &mut row, kernels()).is_ok_and(f64::is_finite));
     }
 }

@@ -13,12 +13,15 @@ use crate::epoch::Limbo;
 use crate::error::Error;
 use crate::filter::{Attribute, MatchCache};
 use crate::graph::{MAX_LEVEL, MAX_NODES, NodeId};
-use crate::hnsw::{Index, Plan, Probe};
+use crate::hnsw::{Entries, Index, Plan, Probe};
 use crate::insertion::{Planned, level_of};
+use crate::ladder::Rung;
 use crate::names::{NamesWriter, RetiredTables};
+use crate::remains::Remains;
 use crate::scratch::SearchScratch;
 use crate::set::VectorSet;
 use crate::shared::Unlinked;
+use crate::width::Width;
 
 /// Things freed with every change, if their time has come: more than a change retires, so limbo does not
 /// grow.
@@ -48,11 +51,15 @@ pub struct Writer {
     chunk_users: Vec<u32>,
     /// `towers[level]`: the nodes whose highest level it is, for levels above 0.
     pub(crate) towers: Vec<Vec<NodeId>>,
+    entries: Entries,
     random: u64,
     /// The nodes linked last, the newest at the back: a plan that is older does not know them.
     recent: VecDeque<NodeId>,
     /// Chunks that were found without users.
     emptied: Vec<usize>,
+    /// Rungs that nobody reads, and from which chunk on they still have memory.
+    unused_rungs: Vec<(Rung, usize)>,
+    pub(crate) width: Width,
 }
 
 /// A node to be inserted.
@@ -71,6 +78,8 @@ pub(crate) enum Retired {
     Node(NodeId),
     Attribute(Unlinked<Attribute>),
     Names(RetiredTables),
+    /// Codes that probes of searches under way may still measure with.
+    Rung(Rung),
 }
 
 impl Retired {
@@ -82,6 +91,8 @@ impl Retired {
             Retired::Node(id) => unsafe { index.graph.destroy(id) },
             Retired::Attribute(attribute) => attribute.free(),
             Retired::Names(tables) => tables.free(),
+            // Its memory is the slab's.
+            Retired::Rung(_) => {}
         }
     }
 }
@@ -97,9 +108,12 @@ impl Writer {
             next_id: 0,
             chunk_users: Vec::new(),
             towers: vec![Vec::new(); MAX_LEVEL + 1],
+            entries: Entries::default(),
             random,
             recent: VecDeque::new(),
             emptied: Vec::new(),
+            unused_rungs: Vec::new(),
+            width: Width::new(),
         }
     }
 
@@ -148,8 +162,38 @@ impl Writer {
         // If a good part of the set is newer than the plan, little of it is right.
         let is_outdated = n_since > MAX_RECENT as u64 && n_since * 4 > self.set.len() as u64;
         let Planned { probe, l2, level, plan, .. } = planned;
+        if probe.rung() != self.set.index.codes.walked() {
+            let mut probe = std::mem::take(&mut scratch.probe);
+            self.set.index.prepare_again(&planned.probe, &mut probe);
+            self.set.index.measure_structure(&mut probe);
+            let arrival = Arrival { probe: &probe, l2: *l2, level: *level, ef, plan: None };
+            let added = self.insert(name, arrival, attribute, scratch);
+            scratch.probe = probe;
+            return added;
+        }
         let plan = (!is_outdated).then_some((plan, n_recent));
         self.insert(name, Arrival { probe, l2: *l2, level: *level, ef, plan }, attribute, scratch)
+    }
+
+    /// Puts a new node in the place of a member's, with the same vector, length, level and attribute: its links
+    /// are chosen by what walks read now.
+    pub(crate) fn insert_anew(
+        &mut self,
+        id: NodeId,
+        ef: usize,
+        scratch: &mut SearchScratch,
+    ) -> Result<(), Error> {
+        let set = self.set.clone();
+        let node = set.index.graph.node(id);
+        let name = node.name.text().to_vec();
+        let mut probe = std::mem::take(&mut scratch.probe);
+        let inserted = set.index.prepare_stored(id, &mut probe).and_then(|()| {
+            set.index.measure_structure(&mut probe);
+            let arrival = Arrival { probe: &probe, l2: node.l2(), level: node.level(), ef, plan: None };
+            self.insert(&name, arrival, None, scratch)
+        });
+        scratch.probe = probe;
+        inserted.map(drop)
     }
 
     fn insert(
@@ -221,6 +265,7 @@ impl Writer {
             let tower_index = self.towers[level].len() as u32;
             self.set.index.graph.node(id).tower_index.store(tower_index, Ordering::Relaxed);
             self.towers[level].push(id);
+            self.entries.consider(&self.set.index, id);
         }
     }
 
@@ -278,7 +323,7 @@ impl Writer {
         limbo.collect(&set.domain, budget, |retired| self.free(retired));
         self.limbo = limbo;
         self.release_one_chunk();
-        self.limbo.len() + self.emptied.len()
+        self.limbo.len() + self.emptied.len() + self.unused_rungs.len()
     }
 
     /// Empties the set for good, for an owner that deletes it. From now on new readers find nothing; those
@@ -298,7 +343,7 @@ impl Writer {
         set.attributes_count.store(0, Ordering::Relaxed);
         let mut closed = Limbo::new();
         closed.push(&set.domain, ());
-        Remains { writer: self, n_members, closed }
+        Remains::new(self, n_members, closed)
     }
 
     /// Takes a node, which is no member any more, out of the graph.
@@ -319,6 +364,9 @@ impl Writer {
                 set.index.graph.node(*moved).tower_index.store(tower_index, Ordering::Relaxed);
             }
         }
+        if self.entries.forget(&set.index, id) {
+            self.find_another_entry();
+        }
         // A new entry before the old one is unlinked: a search always begins in the graph.
         if set.index.graph.entry() == Some(id) {
             let tallest = self.towers.iter().rev().find_map(|tower| tower.first().copied());
@@ -327,6 +375,16 @@ impl Writer {
         self.recent.retain(|&recent| recent != id);
         set.index.unlink_node(id, &mut scratch.walk, &mut scratch.selection);
         self.retire(Some(Retired::Node(id)));
+    }
+
+    /// Considers one node of the upper levels for the place of an entry that went.
+    fn find_another_entry(&mut self) {
+        let random = self.next_random() as usize;
+        let Some(tower) = self.towers.iter().find(|tower| !tower.is_empty()) else { return };
+        let id = tower[random % tower.len()];
+        if !self.set.index.graph.entries().any(|entry| entry == id) {
+            self.entries.consider(&self.set.index, id);
+        }
     }
 
     /// Tells the lists of matches that a node is new, or its attribute. Its memory can be read.
@@ -342,7 +400,7 @@ impl Writer {
 
     fn find(&self, name: &[u8]) -> Option<NodeId> {
         let graph = &self.set.index.graph;
-        let is_name = |id| graph.node(id).name.load_unguarded().is_some_and(|text| **text == *name);
+        let is_name = |id| graph.node(id).name.text() == name;
         self.set.names.find_as_writer(name, is_name)
     }
 
@@ -353,15 +411,19 @@ impl Writer {
         result
     }
 
-    fn retire(&mut self, what: Option<Retired>) {
+    pub(crate) fn retire(&mut self, what: Option<Retired>) {
         if let Some(what) = what {
             self.limbo.push(&self.set.domain, what);
         }
     }
 
-    fn free(&mut self, retired: Retired) {
+    pub(crate) fn free(&mut self, retired: Retired) {
         let set = self.set.clone();
-        let Retired::Node(id) = retired else { return retired.free(&set.index) };
+        let id = match retired {
+            Retired::Node(id) => id,
+            Retired::Rung(rung) => return self.give_up(rung),
+            Retired::Attribute(_) | Retired::Names(_) => return retired.free(&set.index),
+        };
         self.count_bytes(-(set.index.graph.node(id).heap_bytes() as isize));
         retired.free(&set.index);
         self.free_ids.push(Reverse(id.0));
@@ -374,7 +436,7 @@ impl Writer {
 
     /// Gives the memory of one unused chunk back: one at a time, for the system takes its time over 8 MiB.
     fn release_one_chunk(&mut self) {
-        let Some(chunk) = self.emptied.pop() else { return };
+        let Some(chunk) = self.emptied.pop() else { return self.release_of_rung() };
         if self.chunk_users[chunk] > 0 {
             return;
         }
@@ -382,6 +444,22 @@ impl Writer {
         // destroyed.
         let bytes = unsafe { self.set.index.release(chunk) };
         self.count_bytes(-(bytes as isize));
+    }
+
+    /// Codes of this rung are written no longer, and read by nobody. Their memory goes in slices.
+    pub(crate) fn give_up(&mut self, rung: Rung) {
+        self.set.index.codes.end(rung);
+        self.unused_rungs.push((rung, 0));
+    }
+
+    fn release_of_rung(&mut self) {
+        let Some((rung, chunk)) = self.unused_rungs.pop() else { return };
+        if chunk < self.chunk_users.len() {
+            // SAFETY: the rung was given up: no probe belongs to it, and it is not written.
+            let bytes = unsafe { self.set.index.codes.release_rung(rung, chunk) };
+            self.count_bytes(-(bytes as isize));
+            self.unused_rungs.push((rung, chunk + 1));
+        }
     }
 
     pub(crate) fn take_id(&mut self) -> Option<NodeId> {
@@ -404,51 +482,19 @@ impl Writer {
     }
 
     fn draw_level(&mut self) -> usize {
+        level_of(self.next_random(), self.set.params.m)
+    }
+
+    pub(crate) fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        level_of(z ^ z >> 31, self.set.params.m)
+        z ^ z >> 31
     }
 
     pub(crate) fn count_bytes(&self, change: isize) {
         self.set.memory_bytes.fetch_add(change as usize, Ordering::Relaxed);
-    }
-}
-
-/// A closed set whose memory is still to be freed.
-pub struct Remains {
-    writer: Writer,
-    /// Former members not freed yet: the first entries of the member list.
-    n_members: u32,
-    /// Holds one token until the readers that were there at the close have gone.
-    closed: Limbo<()>,
-}
-
-impl Remains {
-    /// Frees at most `budget` elements; true when all is freed and the rest costs nothing. It frees nothing,
-    /// and returns false, while a reader from before the close is still there.
-    pub fn free_slice(&mut self, budget: usize) -> bool {
-        let set = self.writer.set.clone();
-        self.closed.collect(&set.domain, 1, |()| ());
-        if self.closed.len() > 0 {
-            return false;
-        }
-        for _ in 0..budget {
-            let Some(last) = self.n_members.checked_sub(1) else { break };
-            self.n_members = last;
-            self.writer.free(Retired::Node(set.members.former(last)));
-        }
-        self.writer.collect(budget) == 0 && self.n_members == 0
-    }
-}
-
-impl Drop for Remains {
-    fn drop(&mut self) {
-        let members = &self.writer.set.members;
-        if let Ok(mut left_behind) = self.writer.set.left_behind.lock() {
-            left_behind.extend((0..self.n_members).map(|index| Retired::Node(members.former(index))));
-        }
     }
 }
 

@@ -344,6 +344,59 @@ fn a_radial_search_finds_what_lies_within_and_nothing_beyond() {
     }
 }
 
+/// Where few lie within, the graph is walked; where many do, all are scanned: both find them, in slices too.
+#[test]
+fn a_radial_search_of_few_and_of_many_finds_them_all() {
+    let (n, dim, seed) = (12_000, 64, 41);
+    let mut random = Random(seed);
+    let directions: Vec<Vec<f32>> = (0..8).map(|_| random.vector(dim)).collect();
+    let row = |random: &mut Random| {
+        let mut row = vec![0.0; dim];
+        for direction in &directions {
+            let by = random.vector(1)[0];
+            row.iter_mut().zip(direction).for_each(|(x, d)| *x += by * d);
+        }
+        row
+    };
+    let rows: Vec<Vec<f32>> = (0..n).map(|_| row(&mut random)).collect();
+    let queries: Vec<Vec<f32>> = (0..20).map(|_| row(&mut random)).collect();
+    for codes in [CodeWidth::Off, CodeWidth::Auto] {
+        let mut set = Fixture::filled(Params { codes, ..Params::new(dim as u32, 8, 7) }, &rows);
+        let mut spent = Vec::new();
+        for n_matches in [20, 200, 3_000] {
+            let (mut found, mut wanted, mut distances) = (0, 0, 0);
+            for query in &queries {
+                let truth = set.truth(query, n_matches);
+                let worst = truth.last().expect("as many").1;
+                let radius = Some(((1.0 - worst) * 2.0) as f32);
+                let options = SearchOptions { radius, ..SearchOptions::new(n, 20) };
+                let hits = set.run(query, options);
+                assert!(hits.is_sorted_by(|a, b| a.1 >= b.1));
+                assert!(hits.iter().all(|hit| hit.1 >= worst - 1e-6), "seed {seed}");
+                let truth: HashSet<usize> = truth.into_iter().map(|hit| hit.0).collect();
+                wanted += truth.len();
+                found += hits.iter().filter(|hit| truth.contains(&hit.0)).count();
+                let whole: Vec<usize> = hits.into_iter().map(|hit| hit.0).collect();
+                assert_eq!(sliced(&set, query, options, &All, 100), whole, "seed {seed}");
+                let filtered = sliced(&set, query, options, &EveryNth(3, Hops::One), 100);
+                let n_admitted = whole.iter().filter(|i| i.is_multiple_of(3)).count();
+                assert!(filtered.iter().all(|i| i.is_multiple_of(3)));
+                assert!(filtered.len() * 20 >= n_admitted * 19, "seed {seed}");
+                let guard = set.reader.pin();
+                let mut search = Search::default();
+                search.begin(&set.set, Query::Vector(query), options, &guard).expect("valid");
+                while search.step(&set.set, &All, 1_000_000, &guard) == Progress::Unfinished {}
+                distances += search.spent();
+            }
+            println!("{codes:?}: {n_matches} within: {found} of {wanted}, {distances} distances");
+            assert!(found * 100 >= wanted * 95, "{codes:?} {n_matches}: {found} of {wanted}, seed {seed}");
+            spent.push(distances / queries.len());
+        }
+        assert!(spent[0] < n / 3, "few are found by a walk: {spent:?}");
+        assert!((n..3 * n).contains(&spent[2]), "many are found by a scan: {spent:?}");
+    }
+}
+
 #[test]
 fn a_search_that_never_began_or_failed_to_has_no_hits() {
     let set = Fixture::new(Params::new(4, 16, 1));

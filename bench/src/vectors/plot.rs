@@ -1,5 +1,8 @@
-//! The recall/speed plot as SVG: recall to the right, queries per second upwards on a logarithmic axis, a line per
-//! server, EF beside its point. Up and to the right is better.
+//! The recall/speed plot as SVG: recall to the right, queries per second upwards, a line per server, EF beside its point.
+//! Up and to the right is better.
+//!
+//! Both axes are logarithmic: speed as it is, recall by what is missing to 1, for there the lines part. What misses less
+//! than `LEAST_MISSED` is drawn there, under the label 1.
 
 use super::report::Table;
 use std::fmt::Write;
@@ -54,6 +57,10 @@ pub(super) fn svg(title: &str, caption: &str, search: &Table) -> String {
         );
         text(&mut out, LEFT + 30.0, y, "start", name);
     }
+    if !lines.is_empty() {
+        let y = HEIGHT - BOTTOM - 14.0 - 18.0 * lines.len() as f64;
+        text(&mut out, LEFT + 12.0, y, "start\" fill=\"#555555", "EF beside each point");
+    }
     out + "</svg>\n"
 }
 
@@ -96,15 +103,24 @@ fn escape(text: &str) -> String {
 }
 
 struct Axes {
-    recall: (f64, f64),
-    recall_step: f64,
+    /// The largest share missed, at the left end.
+    most_missed: f64,
     /// Powers of ten.
     decades: (i32, i32),
 }
 
+/// Drawn as a recall of 1: one in 10,000 queries' hits is beyond what a thousand queries can tell.
+const LEAST_MISSED: f64 = 2e-4;
+/// Recalls that have a label, as far as they are in the picture.
+const RECALLS: [f64; 12] = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
+
+fn missed(recall: f64) -> f64 {
+    (1.0 - recall).clamp(LEAST_MISSED, 1.0)
+}
+
 impl Axes {
     fn around<'a>(points: impl Iterator<Item = &'a Point>) -> Self {
-        let (mut least, mut low, mut high) = (0.99f64, f64::INFINITY, 0.0f64);
+        let (mut least, mut low, mut high) = (0.98f64, f64::INFINITY, 0.0f64);
         for point in points {
             least = least.min(point.recall);
             low = low.min(point.queries_per_s);
@@ -113,22 +129,16 @@ impl Axes {
         if low > high {
             (low, high) = (1.0, 10.0);
         }
-        let recall_step = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1]
-            .into_iter()
-            .find(|step| (1.0 - least) / step <= 10.0)
-            .unwrap_or(0.1);
-        let first = ((least - recall_step / 4.0) / recall_step).floor() * recall_step;
+        // A little room at the left.
+        let most_missed = (missed(least) * 1.2).min(1.0);
         let decades = (low.log10().floor() as i32, high.log10().ceil() as i32);
-        Self {
-            recall: (first.max(0.0), 1.0 + recall_step / 2.0),
-            recall_step,
-            decades: (decades.0, decades.1.max(decades.0 + 1)),
-        }
+        Self { most_missed, decades: (decades.0, decades.1.max(decades.0 + 1)) }
     }
 
     fn x(&self, recall: f64) -> f64 {
-        let (low, high) = self.recall;
-        LEFT + (recall - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        let (low, high) = (self.most_missed.log10(), LEAST_MISSED.log10());
+        let room = WIDTH - LEFT - RIGHT - 16.0;
+        LEFT + (missed(recall).log10() - low) / (high - low) * room
     }
 
     fn y(&self, queries_per_s: f64) -> f64 {
@@ -137,12 +147,10 @@ impl Axes {
     }
 
     fn draw(&self, out: &mut String) {
-        let n_steps = ((self.recall.1 - self.recall.0) / self.recall_step) as usize;
-        for step in 0..=n_steps {
-            let recall = self.recall.0 + step as f64 * self.recall_step;
+        for recall in RECALLS.into_iter().filter(|recall| missed(*recall) <= self.most_missed) {
             let x = self.x(recall);
             rule(out, x, TOP, x, HEIGHT - BOTTOM);
-            text(out, x, HEIGHT - BOTTOM + 18.0, "middle", &format!("{recall:.3}"));
+            text(out, x, HEIGHT - BOTTOM + 18.0, "middle", &format!("{recall}"));
         }
         for decade in self.decades.0..=self.decades.1 {
             for factor in [1.0, 2.0, 5.0] {
@@ -154,7 +162,13 @@ impl Axes {
                 }
             }
         }
-        text(out, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 16.0, "middle", "recall");
+        text(
+            out,
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 16.0,
+            "middle",
+            "recall (logarithmic in what is missed)",
+        );
         text(out, LEFT - 8.0, TOP - 10.0, "end", "queries/s");
     }
 }

@@ -1,18 +1,22 @@
 //! DUMP and RESTORE: a value out of the server and in again, in Redis's own format (`rdb`).
 //!
-//! Both run in one turn: their time is that of copying the value. IDLETIME and FREQ are checked and not kept: there is no
+//! Big ones are jobs: their time is that of copying the value. IDLETIME and FREQ are checked and not kept: there is no
 //! eviction yet for which they would count.
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use skerry_resp::number::parse_i64;
 
+use crate::access::{At, reply_part};
 use crate::args::{Args, is_word};
-use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
+use crate::command::{Acl, Command, Ctx, Flags, Handler, Job, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Ttl;
-use crate::rdb::{self, Compression, MadeWith, Payload};
+use crate::keyspace::{Entry, Key, NewValue, Object, Ttl, View};
+use crate::message::HoldMode;
+use crate::rdb::{self, Compression, Dump, MadeWith, Restored, Restoring};
 use crate::shard::EventClass;
+use crate::vector::note_upkeep;
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -23,12 +27,45 @@ pub const COMMANDS: &[Command] = &[
 /// DUMP key
 fn dump(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let compression = if ctx.config.rdbcompression { Compression::Lzf } else { Compression::None };
-    let key = ctx.key(args, 1);
-    match ctx.shard.read(ctx.at(), &key) {
-        Some(entry) => ctx.reply.bulk(&rdb::dump(entry.view(), compression)?),
-        None => ctx.reply.null(),
+    let (key, at) = (ctx.key(args, 1), ctx.at());
+    let Some(entry) = ctx.shard.read(at, &key) else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let mut dump = Dump::begin(entry.view(), compression)?;
+    if dump.step(entry.view(), ctx.work.slice().distances(1)) {
+        ctx.reply.bulk(&dump.finish());
+        return Ok(());
     }
+    let entry = ctx.keyspace().share(&key, at.now_ms);
+    let job = DumpJob { name: key.bytes.into(), hash: key.hash, entry, dump: Some(dump) };
+    ctx.job = Some(Box::new(job));
     Ok(())
+}
+
+/// A dump in slices. The key is held for reading.
+struct DumpJob {
+    name: Box<[u8]>,
+    hash: u64,
+    /// An alias.
+    entry: Option<Entry>,
+    dump: Option<Dump>,
+}
+
+impl Job for DumpJob {
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError> {
+        let view = self.entry.as_ref().map_or(View::Lent, |entry| entry.as_ref().view());
+        let is_done = self.dump.as_mut().is_none_or(|dump| dump.step(view, ctx.work.slice().distances(1)));
+        if is_done && let Some(dump) = self.dump.take() {
+            let payload = Bytes::from(dump.finish());
+            reply_part(&payload, &payload, &mut ctx.reply, &mut ctx.placed);
+        }
+        Ok(is_done)
+    }
+
+    fn held(&self) -> Option<(HoldMode, Key<'_>)> {
+        Some((HoldMode::Shared, Key { bytes: &self.name, hash: self.hash }))
+    }
 }
 
 /// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]
@@ -42,29 +79,87 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if ttl_ms < 0 {
         return Err(CommandError::text("ERR Invalid TTL value, must be >= 0"));
     }
-    let made_with = MadeWith { config: ctx.config, limits: ctx.limits, seed: ctx.shard.random() };
-    let value = Payload::open(args.get(3))?.value(made_with)?;
     let ttl = match (ttl_ms, options.is_absolute) {
         (0, _) => Ttl::Clear,
         (deadline_ms, true) => Ttl::At(deadline_ms),
         // A deadline beyond all numbers lies in the past, as in Redis.
-        (ttl_ms, false) => Ttl::At(ctx.now_ms.wrapping_add(ttl_ms)),
+        (ttl_ms, false) => Ttl::At(at.now_ms.wrapping_add(ttl_ms)),
     };
-    if matches!(ttl, Ttl::At(deadline_ms) if deadline_ms <= ctx.now_ms) {
-        // Dead on arrival: only what it replaces goes.
-        if ctx.shard.remove(at, &key) {
-            ctx.changed(&key, EventClass::Generic, "del");
+    let payload = args.shared(3).unwrap_or_else(|| Bytes::copy_from_slice(args.get(3)));
+    let restoring = Restoring::begin(payload);
+    let seed = ctx.shard.random();
+    let mut job = RestoreJob { name: key.bytes.into(), hash: key.hash, at, ttl, seed, restoring };
+    for _ in 0..SLICES_AT_ONCE {
+        if job.slice(ctx)? {
+            return Ok(());
+        }
+    }
+    ctx.job = Some(Box::new(job));
+    Ok(())
+}
+
+/// Slices that run before a job is made of it: the checksum of a short payload, and what it holds.
+const SLICES_AT_ONCE: usize = 2;
+
+/// RESTORE in slices. The key is held: nobody sees it without its new value any more.
+struct RestoreJob {
+    name: Box<[u8]>,
+    hash: u64,
+    /// The moment that counts for deadlines: when it began.
+    at: At,
+    ttl: Ttl,
+    seed: u64,
+    restoring: Restoring,
+}
+
+impl Job for RestoreJob {
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError> {
+        let made_with = MadeWith { config: ctx.config, limits: ctx.limits, seed: self.seed };
+        let mut refused = None;
+        let step = self.restoring.step(made_with, ctx.work.slice().distances(1), &mut refused);
+        if let Some(refused) = refused {
+            ctx.shard.keyspace(self.at.db).discard_object(refused);
+        }
+        match step? {
+            Restored::More => return Ok(false),
+            Restored::Sound => {
+                let value = rdb::value(self.restoring.payload(), made_with)?;
+                let mut text = Cow::Borrowed(b"".as_slice());
+                self.put(ctx, value.into_new(&mut text));
+            }
+            Restored::Object(object) => self.put(ctx, NewValue::Object(object)),
+        }
+        Ok(true)
+    }
+
+    fn held(&self) -> Option<(HoldMode, Key<'_>)> {
+        Some((HoldMode::Exclusive, Key { bytes: &self.name, hash: self.hash }))
+    }
+}
+
+impl RestoreJob {
+    fn put(&self, ctx: &mut Ctx<'_>, value: NewValue<'_>) {
+        let (at, key) = (self.at, Key { bytes: &self.name, hash: self.hash });
+        // What is replaced goes first: big values are freed in slices.
+        let was_there = ctx.shard.remove(at, &key);
+        if matches!(self.ttl, Ttl::At(deadline_ms) if deadline_ms <= at.now_ms) {
+            // Dead on arrival: only what it replaces goes.
+            if was_there {
+                ctx.changed(&key, EventClass::Generic, "del");
+            }
+            if let NewValue::Object(object) = value {
+                ctx.shard.keyspace(at.db).discard_object(object);
+            }
+        } else {
+            let is_vector_set = matches!(value, NewValue::Object(Object::Vector(_)));
+            ctx.shard.insert(at, &key, value, self.ttl);
+            if is_vector_set {
+                note_upkeep(ctx.shard, at.db, key.bytes);
+            }
+            ctx.changed(&key, EventClass::Generic, "restore");
         }
         ctx.reply.ok();
-        return Ok(());
     }
-    // What is replaced goes first: big values are freed in slices.
-    ctx.shard.remove(at, &key);
-    let mut text = Cow::Borrowed(b"".as_slice());
-    ctx.shard.insert(at, &key, value.into_new(&mut text), ttl);
-    ctx.changed(&key, EventClass::Generic, "restore");
-    ctx.reply.ok();
-    Ok(())
 }
 
 #[derive(Default)]

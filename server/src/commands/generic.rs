@@ -111,7 +111,7 @@ struct KeysJob {
 }
 
 impl Job for KeysJob {
-    fn slice(&mut self, ctx: &mut Ctx<'_>) -> bool {
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError> {
         let now_ms = ctx.now_ms;
         let mut n_seen = 0;
         for _ in 0..SCAN_SLICE_STEPS {
@@ -127,20 +127,20 @@ impl Job for KeysJob {
             if next.0 == 0 {
                 ctx.reply.array(self.n_found);
                 ctx.reply.raw(&self.found);
-                return true;
+                return Ok(true);
             }
             if n_seen >= SCAN_SLICE_KEYS {
                 break;
             }
         }
-        false
+        Ok(false)
     }
 }
 
 fn keys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let mut job =
         KeysJob { pattern: args.get(1).into(), next: ScanPosition(0), n_found: 0, found: Vec::new() };
-    if !job.slice(ctx) {
+    if !job.slice(ctx)? {
         ctx.job = Some(Box::new(job));
     }
     Ok(())

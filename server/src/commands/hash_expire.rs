@@ -463,8 +463,7 @@ fn hsetex(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
                 done.deleted += 1;
             }
             Some(NewTerm::Until(deadline_ms)) => {
-                hash.set_value(field, value, ctx.limits);
-                hash.set_deadline(field, Some(deadline_ms));
+                hash.set_until(field, value, deadline_ms, ctx.limits);
                 done.set += 1;
             }
         }

@@ -3,6 +3,8 @@
 //! Departures from Redis:
 //! 1. HRANDFIELD with a negative count draws at most `DRAWS_MAX` fields and `DRAWS_MAX_BYTES` of reply; Redis goes on until its
 //!    memory is gone.
+//! 2. HRANDFIELD removes the fields that are dead first, as Redis does, but no more of them than `expire_some_fields` does in one
+//!    go: the others are not drawn, and the expiry cycle removes them.
 
 use skerry_resp::reply::{Proto, Reply};
 
@@ -11,7 +13,7 @@ use crate::access::reply_element;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::types::hash::Pair;
+use crate::types::hash::{Found, Pair};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -22,8 +24,13 @@ pub const COMMANDS: &[Command] = &[
 fn hstrlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let now_ms = ctx.now_ms;
-    let value = ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.get(args.get(2), now_ms));
-    ctx.reply.integer(value.map_or(0, |value| value.n_bytes()) as i64);
+    let hash = ctx.shard.read_hash(ctx.at(), &key)?;
+    let found = hash.map_or(Found::Absent, |hash| hash.find(args.get(2), now_ms));
+    let n_bytes = if let Found::Alive(value) = found { value.n_bytes() } else { 0 };
+    ctx.reply.integer(n_bytes as i64);
+    if found == Found::Dead {
+        ctx.shard.expire_fields(ctx.at(), &key, args.from(2));
+    }
     Ok(())
 }
 
@@ -34,6 +41,7 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let now_ms = ctx.now_ms;
     let mut random = ctx.shard.random_source();
+    ctx.shard.expire_some_fields(ctx.at(), &key);
     match ctx.shard.read_hash(ctx.at(), &key)?.and_then(|hash| hash.random(now_ms, &mut random)) {
         Some((field, _)) => reply_element(field, &mut ctx.reply),
         None => ctx.reply.null(),
@@ -85,6 +93,7 @@ fn draw_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let key = ctx.key(args, 1);
     let now_ms = ctx.now_ms;
     let mut random = ctx.shard.random_source();
+    ctx.shard.expire_some_fields(ctx.at(), &key);
     let found = ctx.shard.read_hash(ctx.at(), &key)?;
     let Some(hash) = found.filter(|hash| count != 0 && hash.n_alive(now_ms) > 0) else {
         ctx.reply.array(0);

@@ -338,9 +338,11 @@ fn first_and_others(sets: Vec<Option<&Set>>) -> (Option<&Set>, Vec<&Set>) {
 }
 
 fn reply_members<'s>(members: impl Iterator<Item = Element<'s>>, reply: &mut Reply<'_>) {
-    let members: Vec<Element<'_>> = members.collect();
-    reply.set(members.len());
-    members.into_iter().for_each(|member| reply_element(member, reply));
+    let mut found: Vec<Element<'_>> = Vec::new();
+    // Not `collect`, which asks through every layer of the iterator for each member.
+    members.for_each(|member| found.push(member));
+    reply.set(found.len());
+    found.into_iter().for_each(|member| reply_element(member, reply));
 }
 
 fn sscan(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {

@@ -437,9 +437,16 @@ fn by_number<'e>(
 ) -> Result<Vec<Element<'e>>, CommandError> {
     let mut weighed = Vec::with_capacity(elements.len());
     let mut look = Look::default();
+    let mut fault = None;
+    // What is no number ends nothing here: Redis looks all of them up, and tells of those that it misses.
     for element in elements.iter() {
-        let weight = look.up(ctx, by, element, |_, found| found.map_or(Ok(0.0), number))?;
-        weighed.push(Weighed { weight: ordered(weight), element: Element::Bytes(element) });
+        match look.up(ctx, by, element, |_, found| found.map_or(Ok(0.0), number)) {
+            Ok(weight) => weighed.push(Weighed { weight: ordered(weight), element: Element::Bytes(element) }),
+            Err(error) => fault = Some(error),
+        }
+    }
+    if let Some(error) = fault {
+        return Err(error);
     }
     cut_and_sort(&mut weighed, options.direction, place);
     Ok(weighed.into_iter().map(|weighed| weighed.element).collect())

@@ -132,11 +132,11 @@ struct LcsJob {
 }
 
 impl Job for LcsJob {
-    fn slice(&mut self, ctx: &mut Ctx<'_>) -> bool {
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError> {
         let is_done = self.search.advance(SLICE_STEPS);
         if is_done {
             self.shown.show(&self.search, &mut ctx.reply);
         }
-        is_done
+        Ok(is_done)
     }
 }

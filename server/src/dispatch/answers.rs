@@ -205,16 +205,21 @@ impl Node {
     }
 
     /// Hands a finished reply to whoever waits for it.
-    pub(super) fn deliver(&mut self, origin: ShardId, to: ReplyTo, reply: &[u8]) {
+    pub(super) fn deliver(&mut self, origin: ShardId, to: ReplyTo, reply: &[u8], strings: Vec<Placed>) {
         if origin != self.id {
             let outbox = &mut self.outboxes[usize::from(origin.0)];
             let mark = outbox.begin_reply(to);
             outbox.bytes.extend_from_slice(reply);
-            outbox.end_reply(mark);
+            match strings.is_empty() {
+                true => outbox.end_reply(mark),
+                false => outbox.end_shared_reply(mark, strings.into_iter()),
+            }
             return;
         }
         match to {
-            ReplyTo::Slot { client, sequence } => self.answer(client, sequence, reply),
+            ReplyTo::Slot { client, sequence } => {
+                self.answer_with(client, sequence, reply, strings.into_iter());
+            }
             ReplyTo::Gather { id } => self.take_part(id, self.id, reply),
             ReplyTo::Lend { .. } => panic!("the own half of a command is not sent"),
         }

@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use skerry_resp::reply::{Proto, Reply};
 
 use super::gate::copy_args;
-use super::jobs::RunningJob;
 use super::route::Step;
 use super::wave::Admit;
 use super::{INTERNAL_ERROR, Node};
@@ -65,8 +64,7 @@ impl Node {
             self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
-                let to = ReplyTo::Gather { id };
-                self.jobs.push_back(RunningJob { job, to, origin: self.id, caller, proto });
+                self.add_job(job, ReplyTo::Gather { id }, self.id, caller, proto);
             }
             None => self.note_part(id, self.id, &out),
         }
@@ -101,7 +99,7 @@ impl Node {
         mask: u64,
         admit: Admit,
     ) -> Option<Step> {
-        if self.n_shards() == 1 {
+        if self.n_shards() == 1 && self.holds.is_idle() {
             return None;
         }
         if !self.may_go(client, row, mask) {

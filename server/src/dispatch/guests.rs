@@ -192,7 +192,21 @@ impl Node {
             // Inside a transaction a long command runs through.
             out.truncate(start);
             ctx = ctx!(self, caller, out, proto);
-            while !job.slice(&mut ctx) {}
+            let outcome = loop {
+                match job.slice(&mut ctx) {
+                    Ok(false) => {}
+                    Ok(true) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            let held = job.held().map(|(_, key)| Box::from(key.bytes));
+            drop(job);
+            if let Some(key) = held {
+                self.end_sharing(&[key]);
+            }
+            if let Err(error) = outcome {
+                self.fail_into(out, start, proto, &error);
+            }
             return;
         }
         if let Err(error) = outcome {

@@ -11,7 +11,6 @@ use skerry_resp::request::ArgRange;
 use smallvec::SmallVec;
 
 use super::gather::part_proto;
-use super::jobs::RunningJob;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
@@ -55,6 +54,8 @@ const INBOX_WAVE: usize = 8;
 impl Node {
     /// Handles a batch from `from`, message by message, in order. The emptied batch is the caller's to send back.
     pub fn receive(&mut self, from: ShardId, batch: &mut Batch) {
+        // What a client has set before it asked holds for what it asks.
+        self.catch_up();
         let bytes = std::mem::take(&mut batch.bytes);
         let mut entries = std::mem::take(&mut batch.entries).into_iter();
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
@@ -228,7 +229,8 @@ impl Node {
         plans: Option<Plans>,
     ) {
         let at = usize::from(from.0);
-        self.work.begun = plans.map(|planned| Begun::Addition(Box::new(Addition { planned, next: None })));
+        self.work.begun =
+            plans.map(|planned| Begun::Addition(Box::new(Addition { planned, ..Addition::default() })));
         let mark = self.outboxes[at].begin_reply(head.reply_to);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
@@ -254,8 +256,8 @@ impl Node {
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
         let caller = Caller { client: head.client, db: head.db, touch: head.touch };
-        let (to, proto) = (head.reply_to, head.proto);
-        self.jobs.push_back(RunningJob { job, to, origin: from, caller, proto });
+        self.running = row.id;
+        self.add_job(job, head.reply_to, from, caller, head.proto);
     }
 
     #[inline]
@@ -276,10 +278,10 @@ impl Node {
                 self.running = row.id;
                 let mut out = std::mem::take(&mut self.scratch);
                 out.clear();
-                self.any_at_owner(handler, caller, head.proto, &mut out, args);
+                let job = self.any_for_peer(handler, caller, head.proto, &mut out, args);
                 self.outboxes[outbox].bytes.extend_from_slice(&out);
                 self.scratch = out;
-                return None;
+                return job;
             }
             Handler::Flow(Flow::Watch) => {
                 self.watch_here(caller, args.from(1));

@@ -8,6 +8,8 @@
 //!        Whole  every shard lent                        Any                on the published set, here
 //! ```
 //!
+//! `Roaming` goes as `Shard`, or as `Whole` if its arguments say so.
+//!
 //! A `Node` is one worker's whole state but for sockets, rings and clock: bytes and `now_ms` go in, bytes and batches come out.
 //! The seeded simulation drives several nodes in one thread.
 //!
@@ -292,7 +294,7 @@ impl Node {
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
         let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
-        has_slices || !self.runnable.is_empty() || self.shard.has_garbage()
+        has_slices || !self.runnable.is_empty() || self.shard.has_garbage() || !self.shard.upkeep.is_empty()
     }
 
     /// Requests and lends that have waited for a hold here so far.

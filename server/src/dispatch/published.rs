@@ -14,19 +14,56 @@ use skerry_resp::reply::Proto;
 use super::Node;
 use super::route::Step;
 use super::wave::{Admit, Item};
-use crate::args::Args;
+use crate::args::{Args, KeptArgs};
 use crate::client::{Client, ClientId, Parked, Slot};
-use crate::command::{AnyHandler, Caller, PlanHandler, ShardHandler};
+use crate::command::{AnyHandler, Caller, Ctx, Job, PlanHandler, ShardHandler};
 use crate::commands::Row;
 use crate::error::CommandError;
 use crate::keyspace::Key;
+use crate::message::HoldMode;
 use crate::vector::{VectorHandle, handle_of, peek_handle};
+use crate::work::Begun;
 
 /// Whether a handler may leave its work for later.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Sliced,
     Whole,
+}
+
+/// A search at the owner, in slices. Its key is held for reading: what its client has asked behind it comes after it.
+struct Search {
+    handler: AnyHandler,
+    args: KeptArgs,
+    hash: u64,
+    /// The moment that counts for the key's deadline: when it began.
+    now_ms: i64,
+    begun: Option<Begun>,
+}
+
+impl Job for Search {
+    fn slice(&mut self, ctx: &mut Ctx<'_>) -> Result<bool, CommandError> {
+        let args = self.args.args();
+        let key = Key { bytes: args.get(1), hash: self.hash };
+        let found = handle_of(ctx.shard, ctx.caller.db, key, self.now_ms);
+        let found = match &found {
+            Ok(found) => Ok(found.as_ref().map(|(handle, _)| &**handle)),
+            Err(_) => Err(CommandError::WrongType),
+        };
+        let left = ctx.work.begin_job_slice(self.begun.take());
+        let outcome = (self.handler)(ctx, found, args);
+        let (is_unfinished, begun) = ctx.work.end_job_slice(left);
+        self.begun = begun;
+        outcome.map(|()| !is_unfinished)
+    }
+
+    fn keeps_its_place(&self) -> bool {
+        true
+    }
+
+    fn held(&self) -> Option<(HoldMode, Key<'_>)> {
+        Some((HoldMode::Shared, Key { bytes: self.args.args().get(1), hash: self.hash }))
+    }
 }
 
 impl Node {
@@ -196,7 +233,27 @@ impl Node {
         plan(&mut ctx, &handle, args);
     }
 
-    /// Runs an `Any` handler at the owner, in one go: for a peer, or inside a transaction.
+    /// Runs an `Any` handler at the owner for a peer, which found no published set; a job if that takes longer than the turn allows.
+    pub(super) fn any_for_peer(
+        &mut self,
+        handler: AnyHandler,
+        caller: Caller,
+        proto: Proto,
+        out: &mut Vec<u8>,
+        args: Args<'_>,
+    ) -> Option<Box<dyn Job>> {
+        self.work.is_unfinished = false;
+        self.any_owned(handler, caller, proto, out, args, Pace::Sliced);
+        if !std::mem::take(&mut self.work.is_unfinished) {
+            return None;
+        }
+        out.clear();
+        let hash = args.known_hash(1).unwrap_or_else(|| self.server.hash_key(args.get(1)));
+        let begun = self.work.begun.take();
+        Some(Box::new(Search { handler, args: KeptArgs::of(args), hash, now_ms: self.now_ms, begun }))
+    }
+
+    /// Runs an `Any` handler at the owner, in one go: inside a transaction, where nothing may come between.
     pub(super) fn any_at_owner(
         &mut self,
         handler: AnyHandler,

@@ -124,8 +124,9 @@ impl Node {
                     })
                 }
                 KeyShape::Many if self.n_shards() == 1 => {
-                    self.run_shard(client, handler, args);
-                    Step::Done
+                    self.route_single(client, row, self.id, args, admit, |node, client, args| {
+                        node.run_shard(client, handler, args);
+                    })
                 }
                 KeyShape::Many => match self.single_owner(row, args) {
                     Some(shard) => {
@@ -156,6 +157,7 @@ impl Node {
             }
             Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
             Handler::Whole(handler) => match self.n_shards() {
+                1 if self.waits_for_all(client, admit) => Step::Parked,
                 1 => {
                     self.run_shard(client, handler, args);
                     Step::Done
@@ -185,7 +187,8 @@ impl Node {
         admit: Admit,
         run: impl FnOnce(&mut Self, &mut Box<Client>, Args<'_>),
     ) -> Step {
-        if self.n_shards() > 1 {
+        // With one shard there is nobody to lend to: only jobs hold keys.
+        if self.n_shards() > 1 || !self.holds.is_idle() {
             if !self.may_go(client, row, 1 << shard.0) {
                 client.parked = Parked::Order;
                 return Step::Parked;
@@ -201,6 +204,16 @@ impl Node {
         }
         run(self, client, args);
         Step::Done
+    }
+
+    /// The only shard: whether a request that may touch any key has to wait for the jobs that hold some. If so it is parked.
+    pub(super) fn waits_for_all(&mut self, client: &mut Client, admit: Admit) -> bool {
+        if self.holds.is_idle() || admit == Admit::First {
+            return false;
+        }
+        self.holds.wait_for_all(Who::Request(client.id));
+        client.parked = Parked::Hold;
+        true
     }
 
     /// Whether the order of this client's requests lets one go that touches the shards in `mask`.

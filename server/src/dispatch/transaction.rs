@@ -188,6 +188,9 @@ impl Node {
             return Step::Done;
         }
         if self.n_shards() == 1 {
+            if self.waits_for_all(client, admit) {
+                return Step::Parked;
+            }
             let multi = client.multi.take().expect("seen above");
             self.exec_here(client, *multi);
             return Step::Done;

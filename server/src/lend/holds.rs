@@ -11,7 +11,7 @@
 //! conflicting hold *or any waiter* on one of its keys queues behind it (no overtaking, no starvation); a key with no hold and no
 //! waiter has no entry, so an uncontended shard pays one branch (`is_idle`). Keys are held by name, over all databases: MOVE and
 //! COPY DB need no second rule; and by the name's hash, so that a hold costs no copy of the name (two names of one hash wait for
-//! each other, nothing more). Knows no keyspace, message or client buffer.
+//! each other, nothing more). A job holds its key as a lend does (`hold_for_job`). Knows no keyspace, message or client buffer.
 
 use std::collections::VecDeque;
 
@@ -33,18 +33,19 @@ type WaiterId = usize;
 
 #[derive(Default)]
 struct KeyHold {
-    is_exclusive: bool,
+    /// More than one only for a moment: a request that was let in holds the key until it has run, and so does the job it starts.
+    n_exclusive: u32,
     n_shared: u32,
     queue: VecDeque<WaiterId>,
 }
 
 impl KeyHold {
     fn admits(&self, mode: HoldMode) -> bool {
-        !self.is_exclusive && (mode == HoldMode::Shared || self.n_shared == 0)
+        self.n_exclusive == 0 && (mode == HoldMode::Shared || self.n_shared == 0)
     }
 
     fn is_free(&self) -> bool {
-        !self.is_exclusive && self.n_shared == 0 && self.queue.is_empty()
+        self.n_exclusive == 0 && self.n_shared == 0 && self.queue.is_empty()
     }
 }
 
@@ -123,9 +124,21 @@ impl Holds {
             self.wait_at_gate(who);
             return;
         }
-        let away = self.keys.iter().filter(|(_, hold)| hold.is_exclusive).map(|(key, _)| *key);
+        let away = self.keys.iter().filter(|(_, hold)| hold.n_exclusive > 0).map(|(key, _)| *key);
         let keys: Vec<u64> = away.collect();
         self.wait(who, HoldMode::Shared, keys.iter().copied());
+    }
+
+    /// Makes a request wait for everything that is held or waited for now: one that may touch any key, where no lend is
+    /// needed for that because there is one shard.
+    pub fn wait_for_all(&mut self, who: Who) {
+        let all: Vec<u64> = self.keys.keys().copied().collect();
+        self.wait(who, HoldMode::Exclusive, all.into_iter());
+    }
+
+    /// A job holds `key` for the request that has started it, which was let in; `release` ends that.
+    pub fn hold_for_job(&mut self, mode: HoldMode, key: u64) {
+        self.hold(key, mode);
     }
 
     /// Makes a keyless request wait behind the gate.
@@ -194,7 +207,7 @@ impl Holds {
         match mode {
             HoldMode::Shared => hold.n_shared += 1,
             HoldMode::Exclusive | HoldMode::Whole => {
-                hold.is_exclusive = true;
+                hold.n_exclusive += 1;
                 self.n_exclusive += 1;
             }
         }
@@ -226,7 +239,7 @@ impl Holds {
                 match mode {
                     HoldMode::Shared => hold.n_shared -= 1,
                     HoldMode::Exclusive | HoldMode::Whole => {
-                        hold.is_exclusive = false;
+                        hold.n_exclusive -= 1;
                         self.n_exclusive -= 1;
                     }
                 }

@@ -1,11 +1,11 @@
-//! Hashes without field deadlines: written as they are encoded (a listpack, or fields and values one by one), read in these
-//! forms and as a ziplist or a zipmap.
+//! Hashes: written as they are encoded (a listpack, or fields and values one by one; with deadlines or without), read in
+//! these forms and as a ziplist or a zipmap. A field that is dead when it is read stays until it is met, as in Redis.
 
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, kind, listpack};
 use crate::types::element::Digits;
-use crate::types::hash::Stored;
+use crate::types::hash::{DEADLINES_MS, Stored};
 use crate::types::packed::Packed;
 use crate::types::{Hash, Limits};
 
@@ -13,6 +13,25 @@ pub(super) fn write(hash: &Hash, writer: &mut Writer) {
     if let Some(packed) = hash.packed() {
         writer.byte(kind::HASH_LISTPACK);
         listpack::write(packed, writer);
+        return;
+    }
+    let earliest_ms = hash.earliest_ms();
+    if let Some(packed) = hash.timed_packed() {
+        writer.byte(kind::HASH_LISTPACK_EX);
+        writer.bytes(&earliest_ms.unwrap_or(0).to_le_bytes());
+        listpack::write(packed, writer);
+        return;
+    }
+    if let Some(earliest_ms) = earliest_ms {
+        writer.byte(kind::HASH_DEADLINES);
+        writer.bytes(&earliest_ms.to_le_bytes());
+        writer.length(hash.len() as u64);
+        for ((field, value), deadline_ms) in hash.timed_iter() {
+            // One more than the distance: 0 is no deadline.
+            writer.length(deadline_ms.map_or(0, |ms| (ms - earliest_ms + 1) as u64));
+            writer.string(field.as_bytes(&mut Digits::new()));
+            writer.string(value.as_bytes(&mut Digits::new()));
+        }
         return;
     }
     writer.byte(kind::HASH);
@@ -35,6 +54,44 @@ pub(super) fn read_fields(reader: &mut Reader<'_>, limits: &Limits) -> Result<Ha
         }
     }
     if hash.is_empty() { Err(Malformed) } else { Ok(hash) }
+}
+
+/// Types 22 and 24: deadlines, fields and values; a deadline counts from `earliest_ms`, if there is one.
+pub(super) fn read_timed_fields(
+    reader: &mut Reader<'_>,
+    earliest_ms: Option<u64>,
+    limits: &Limits,
+) -> Result<Hash, Malformed> {
+    let n_fields = reader.length()?;
+    let is_small = usize::try_from(n_fields).is_ok_and(|n| n <= limits.hash_max_listpack_entries);
+    let mut hash = if is_small { Hash::new() } else { Hash::new_table() };
+    hash.track_deadlines(limits.seed);
+    for _ in 0..n_fields {
+        let deadline = reader.length()?;
+        let (field, value) = (reader.string()?, reader.string()?);
+        if hash.set(&field, &value, limits) == Stored::Replaced {
+            return Err(Malformed);
+        }
+        if deadline > 0 {
+            let deadline = match earliest_ms {
+                Some(earliest_ms) => earliest_ms.checked_add(deadline - 1).ok_or(Malformed)?,
+                None => deadline,
+            };
+            let deadline_ms = i64::try_from(deadline).map_err(|_| Malformed)?;
+            if !DEADLINES_MS.contains(&deadline_ms) {
+                return Err(Malformed);
+            }
+            hash.set_deadline(&field, Some(deadline_ms));
+        }
+    }
+    if hash.is_empty() { Err(Malformed) } else { Ok(hash) }
+}
+
+/// Types 23 and 25: a listpack of fields, values and deadlines, first due first.
+pub(super) fn read_timed_listpack(reader: &mut Reader<'_>, limits: &Limits) -> Result<Hash, Malformed> {
+    let packed = listpack::read(reader)?;
+    listpack::check_distinct::<3>(&packed)?;
+    Hash::of_timed_packed(packed, limits).ok_or(Malformed)
 }
 
 /// Type 9: what a zipmap held. Long values make a table of it at once.

@@ -61,6 +61,7 @@ pub(super) fn read_quicklist(reader: &mut Reader<'_>, limits: &Limits) -> Result
 pub(super) fn read_quicklist_2(reader: &mut Reader<'_>, limits: &Limits) -> Result<List, Malformed> {
     let n_nodes = reader.length()?;
     let mut list = with_room_for(n_nodes, reader);
+    let mut has_plain = false;
     for _ in 0..n_nodes {
         match reader.length()? {
             PACKED => list.packed(listpack::read(reader)?),
@@ -71,11 +72,13 @@ pub(super) fn read_quicklist_2(reader: &mut Reader<'_>, limits: &Limits) -> Resu
                 }
                 // A small one, which Redis writes in tests alone, joins its neighbours.
                 list.element(&element, limits);
+                has_plain = true;
             }
             _ => return Err(Malformed),
         }
     }
-    finish(list, limits)
+    // What has a node of its own, or several nodes, is no listpack.
+    if has_plain { Ok(list.finish_big()) } else { finish(list, limits) }
 }
 
 /// Room for the nodes that are said to come, as far as the bytes that are left may hold them.

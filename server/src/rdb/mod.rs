@@ -23,11 +23,12 @@ mod zset;
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::{NewValue, Object, View};
 use crate::types::Limits;
-use crc64::crc64;
 use reader::Reader;
 use writer::Writer;
 use zset::Scores;
@@ -58,6 +59,13 @@ mod kind {
     pub(super) const ZSET_LISTPACK: u8 = 17;
     pub(super) const LIST_QUICKLIST_2: u8 = 18;
     pub(super) const SET_LISTPACK: u8 = 20;
+    /// Deadlines as they are: what versions before 7.4 was finished wrote.
+    pub(super) const HASH_DEADLINES_OLD: u8 = 22;
+    pub(super) const HASH_LISTPACK_EX_OLD: u8 = 23;
+    /// Deadlines by their distance from the earliest, which stands before them.
+    pub(super) const HASH_DEADLINES: u8 = 24;
+    /// The earliest deadline, then a listpack of fields, values and deadlines.
+    pub(super) const HASH_LISTPACK_EX: u8 = 25;
 }
 
 const WRONG_FOOTER: CommandError = CommandError::text("ERR DUMP payload version or checksum are wrong");
@@ -74,60 +82,167 @@ pub enum Compression {
     Lzf,
 }
 
-/// The payload of a value, for DUMP.
+/// The payload of a value in the making, for DUMP. The value rests meanwhile.
+pub struct Dump {
+    writer: Writer,
+    sum: crc64::Sum,
+    /// Bytes that are in the sum.
+    n_summed: usize,
+    /// What is written in slices.
+    vector: Option<vectorset::Writing>,
+}
+
+impl Dump {
+    pub fn begin(view: View<'_>, compression: Compression) -> Result<Self, CommandError> {
+        let mut writer = Writer::new(compression);
+        let mut vector = None;
+        match view {
+            View::Int(value) => {
+                writer.byte(kind::STRING);
+                writer.string(itoa::Buffer::new().format(value).as_bytes());
+            }
+            View::Str(bytes) => {
+                writer.byte(kind::STRING);
+                writer.string(bytes);
+            }
+            View::Shared(bytes) => {
+                writer.byte(kind::STRING);
+                writer.string(bytes);
+            }
+            View::Vector(value) => vector = Some(vectorset::Writing::begin(value, &mut writer)?),
+            View::List(value) => list::write(value, &mut writer),
+            View::Set(value) => set::write(value, &mut writer),
+            View::Hash(value) => hash::write(value, &mut writer),
+            View::Zset(value) => zset::write(value, &mut writer),
+            View::Lent => return Err(CommandError::WrongType),
+        }
+        Ok(Self { writer, sum: crc64::sum(), n_summed: 0, vector })
+    }
+
+    /// Goes on for about `budget` distances of the vectors in it; true when all is written. `view` is of the same value.
+    pub fn step(&mut self, view: View<'_>, budget: usize) -> bool {
+        let is_done = match (&mut self.vector, view) {
+            (Some(writing), View::Vector(value)) => writing.step(value, &mut self.writer, budget),
+            _ => true,
+        };
+        self.sum.update(&self.writer.written()[self.n_summed..]);
+        self.n_summed = self.writer.written().len();
+        is_done
+    }
+
+    /// The payload, when all is written.
+    pub fn finish(self) -> Vec<u8> {
+        let Self { writer, mut sum, .. } = self;
+        let version = VERSION.to_le_bytes();
+        sum.update(&version);
+        let mut payload = writer.into_bytes();
+        payload.extend_from_slice(&version);
+        payload.extend_from_slice(&sum.finalize().to_le_bytes());
+        payload
+    }
+}
+
+/// A payload on its way in, in slices.
+pub struct Restoring {
+    payload: Bytes,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The checksum of the bytes before this one.
+    Sum(crc64::Sum, usize),
+    Vector(Box<vectorset::Reading>),
+}
+
+/// What a slice has come to.
+pub enum Restored {
+    More,
+    /// The footer is right, and what it is the footer of is read at once.
+    Sound,
+    Object(Object),
+}
+
+/// Bytes whose checksum costs as much as a distance.
+const SUMMED_PER_DISTANCE: usize = 64;
+
+impl Restoring {
+    pub fn begin(payload: Bytes) -> Self {
+        Self { payload, stage: Stage::Sum(crc64::sum(), 0) }
+    }
+
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Goes on for about `budget` distances. What was made of a payload that is refused then is put into `refuse`: it is to be
+    /// freed.
+    pub fn step(
+        &mut self,
+        made_with: MadeWith<'_>,
+        budget: usize,
+        refused: &mut Option<Object>,
+    ) -> Result<Restored, CommandError> {
+        let body_len = self.payload.len().checked_sub(FOOTER_LEN).ok_or(WRONG_FOOTER)?;
+        match &mut self.stage {
+            Stage::Sum(sum, at) => {
+                let upto = at.saturating_add(budget.saturating_mul(SUMMED_PER_DISTANCE)).min(body_len + 2);
+                sum.update(&self.payload[*at..upto]);
+                *at = upto;
+                if upto < body_len + 2 {
+                    return Ok(Restored::More);
+                }
+                let (version, footer) = self.payload[body_len..].split_at(2);
+                let version = u16::from_le_bytes([version[0], version[1]]);
+                if version > VERSION || sum.clone().finalize().to_le_bytes() != *footer {
+                    return Err(WRONG_FOOTER);
+                }
+                if self.payload.first() != Some(&kind::MODULE_2) || body_len == 0 {
+                    return Ok(Restored::Sound);
+                }
+                let body = self.payload.slice(..body_len);
+                let reading = vectorset::Reading::begin(body, 1).map_err(|Malformed| BAD_FORMAT)?;
+                self.stage = Stage::Vector(Box::new(reading));
+                Ok(Restored::More)
+            }
+            Stage::Vector(reading) => match reading.step(made_with, budget) {
+                None => Ok(Restored::More),
+                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set))),
+                Some(vectorset::Outcome::Malformed(made)) => {
+                    *refused = made.map(Object::Vector);
+                    Err(BAD_FORMAT)
+                }
+            },
+        }
+    }
+}
+
+/// The value in a payload whose footer is right: one that is read at once.
+pub fn value<'a>(payload: &'a [u8], made_with: MadeWith<'_>) -> Result<Value<'a>, CommandError> {
+    let mut reader = Reader::new(&payload[..payload.len() - FOOTER_LEN]);
+    let value = read_value(&mut reader, made_with);
+    value.ok().filter(|_| reader.is_done()).ok_or(BAD_FORMAT)
+}
+
+/// The payload of a value, in one go.
 pub fn dump(view: View<'_>, compression: Compression) -> Result<Vec<u8>, CommandError> {
-    let mut writer = Writer::new(compression);
-    match view {
-        View::Int(value) => {
-            writer.byte(kind::STRING);
-            writer.string(itoa::Buffer::new().format(value).as_bytes());
-        }
-        View::Str(bytes) => {
-            writer.byte(kind::STRING);
-            writer.string(bytes);
-        }
-        View::Shared(bytes) => {
-            writer.byte(kind::STRING);
-            writer.string(bytes);
-        }
-        View::List(value) => list::write(value, &mut writer),
-        View::Set(value) => set::write(value, &mut writer),
-        View::Hash(value) => hash::write(value, &mut writer),
-        View::Zset(value) => zset::write(value, &mut writer),
-        View::Vector(value) => vectorset::write(value, &mut writer)?,
-        View::Lent => return Err(CommandError::WrongType),
-    }
-    let mut payload = writer.into_bytes();
-    payload.extend_from_slice(&VERSION.to_le_bytes());
-    let sum = crc64(&payload);
-    payload.extend_from_slice(&sum.to_le_bytes());
-    Ok(payload)
+    let mut dump = Dump::begin(view, compression)?;
+    while !dump.step(view, usize::MAX) {}
+    Ok(dump.finish())
 }
 
-/// A payload whose footer is right: type and body.
-#[derive(Clone, Copy)]
-pub struct Payload<'a>(&'a [u8]);
-
-impl<'a> Payload<'a> {
-    pub fn open(bytes: &'a [u8]) -> Result<Self, CommandError> {
-        let (body, footer) =
-            bytes.split_at_checked(bytes.len().wrapping_sub(FOOTER_LEN)).ok_or(WRONG_FOOTER)?;
-        let (version, sum) = footer.split_at(2);
-        let version = u16::from_le_bytes([version[0], version[1]]);
-        if version > VERSION || crc64(&bytes[..bytes.len() - 8]).to_le_bytes() != *sum {
-            return Err(WRONG_FOOTER);
+/// The value of a payload, in one go.
+pub fn restore<'a>(payload: &'a [u8], made_with: MadeWith<'_>) -> Result<Value<'a>, CommandError> {
+    let mut restoring = Restoring::begin(Bytes::copy_from_slice(payload));
+    loop {
+        match restoring.step(made_with, usize::MAX, &mut None)? {
+            Restored::More => {}
+            Restored::Sound => return value(payload, made_with),
+            Restored::Object(object) => return Ok(Value::Object(object)),
         }
-        Ok(Self(body))
-    }
-
-    /// The value.
-    pub fn value(self, made_with: MadeWith<'_>) -> Result<Value<'a>, CommandError> {
-        let mut reader = Reader::new(self.0);
-        let value = read_value(&mut reader, made_with).map_err(|Malformed| BAD_FORMAT)?;
-        if reader.is_done() { Ok(value) } else { Err(BAD_FORMAT) }
     }
 }
 
+/// All types but vector sets, which are read in slices.
 fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Value<'a>, Malformed> {
     let limits = made_with.limits;
     let object = match reader.byte()? {
@@ -137,7 +252,6 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::ZSET => Object::Zset(zset::read_members(reader, Scores::Text, limits)?),
         kind::HASH => Object::Hash(hash::read_fields(reader, limits)?),
         kind::ZSET_2 => Object::Zset(zset::read_members(reader, Scores::Binary, limits)?),
-        kind::MODULE_2 => Object::Vector(Box::new(vectorset::read(reader, made_with)?)),
         kind::HASH_ZIPMAP => Object::Hash(hash::of_zipmap(&zipmap::read(reader)?, limits)?),
         kind::LIST_ZIPLIST => Object::List(list::read_ziplist(reader, limits)?),
         kind::SET_INTSET => Object::Set(set::read_intset(reader, limits)?),
@@ -148,6 +262,17 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::ZSET_LISTPACK => Object::Zset(zset::of_packed(&listpack::read(reader)?, limits)?),
         kind::LIST_QUICKLIST_2 => Object::List(list::read_quicklist_2(reader, limits)?),
         kind::SET_LISTPACK => Object::Set(set::read_listpack(reader, limits)?),
+        kind::HASH_DEADLINES_OLD => Object::Hash(hash::read_timed_fields(reader, None, limits)?),
+        kind::HASH_LISTPACK_EX_OLD => Object::Hash(hash::read_timed_listpack(reader, limits)?),
+        kind::HASH_DEADLINES => {
+            let earliest_ms = u64::from_le_bytes(reader.array()?);
+            Object::Hash(hash::read_timed_fields(reader, Some(earliest_ms), limits)?)
+        }
+        kind::HASH_LISTPACK_EX => {
+            // Redis does not keep it exact; the listpack says it again.
+            let _earliest_ms: [u8; 8] = reader.array()?;
+            Object::Hash(hash::read_timed_listpack(reader, limits)?)
+        }
         _ => return Err(Malformed),
     };
     Ok(Value::Object(object))

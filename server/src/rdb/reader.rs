@@ -27,17 +27,17 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The next `n` bytes.
     pub(super) fn bytes(&mut self, n: u64) -> Result<&'a [u8], Malformed> {
         let n = usize::try_from(n).map_err(|_| Malformed)?;
         let (bytes, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
         self.rest = rest;
         Ok(bytes)
-    }
-
-    /// How many bytes are left.
-    pub(super) fn left(&self) -> usize {
-        self.rest.len()
     }
 
     /// The next N bytes.

@@ -22,12 +22,14 @@ fn small_limits() -> Limits {
 
 fn restored(payload: &[u8]) -> Result<Value<'_>, CommandError> {
     let (config, limits) = (Config::default(), small_limits());
-    Payload::open(payload)?.value(MadeWith { config: &config, limits: &limits, seed: 1 })
+    restore(payload, MadeWith { config: &config, limits: &limits, seed: 1 })
 }
 
 fn sealed(mut body: Vec<u8>) -> Vec<u8> {
     body.extend_from_slice(&VERSION.to_le_bytes());
-    let sum = crc64(&body);
+    let mut sum = crc64::sum();
+    sum.update(&body);
+    let sum = sum.finalize();
     body.extend_from_slice(&sum.to_le_bytes());
     body
 }
@@ -59,8 +61,8 @@ fn a_changed_byte_is_noticed() {
     for at in 0..payload.len() {
         let mut changed = payload.clone();
         changed[at] ^= 1;
-        assert_eq!(Payload::open(&changed).err(), Some(WRONG_FOOTER), "byte {at}");
-        assert_eq!(Payload::open(&payload[..at]).err(), Some(WRONG_FOOTER), "length {at}");
+        assert_eq!(restored(&changed).err(), Some(WRONG_FOOTER), "byte {at}");
+        assert_eq!(restored(&payload[..at]).err(), Some(WRONG_FOOTER), "length {at}");
     }
 }
 
@@ -138,6 +140,27 @@ proptest! {
             _ => None,
         });
         back.check();
+    }
+
+    #[test]
+    fn hashes_with_deadlines(
+        fields in hash_set(element(), 1..30),
+        value in element(),
+        deadlines in vec(prop_oneof![Just(None), (1..1_i64 << 46).prop_map(Some)], 30),
+    ) {
+        let limits = small_limits();
+        let mut hash = Hash::new();
+        hash.track_deadlines(limits.seed);
+        for (field, deadline_ms) in fields.iter().zip(deadlines) {
+            hash.set(field, &value, &limits);
+            hash.set_deadline(field, deadline_ms);
+        }
+        let back = check_object(View::Hash(&hash), &hash, |object| match object {
+            Object::Hash(hash) => Some(hash),
+            _ => None,
+        });
+        back.check();
+        prop_assert_eq!(back.encoding(), hash.encoding());
     }
 
     #[test]

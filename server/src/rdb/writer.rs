@@ -19,6 +19,11 @@ impl Writer {
         Self { out: Vec::new(), compression }
     }
 
+    /// What is written so far.
+    pub(super) fn written(&self) -> &[u8] {
+        &self.out
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.out
     }

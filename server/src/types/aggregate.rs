@@ -103,13 +103,13 @@ fn number_or_zero(score: f64) -> f64 {
 pub fn union<'a>(inputs: &[Weighted<'a>], aggregate: Aggregate, seed: HashSeed) -> Vec<Scored<'a>> {
     let mut joined: HashMap<Element<'a>, f64, ElementHash> = HashMap::with_hasher(ElementHash(seed));
     for input in by_len(inputs) {
-        for (member, score) in input.source.iter() {
+        input.source.iter().for_each(|(member, score)| {
             let score = number_or_zero(input.weighed(score, aggregate));
             match joined.entry(member.canonical()) {
                 Entry::Vacant(place) => _ = place.insert(score),
                 Entry::Occupied(mut old) => *old.get_mut() = aggregate.join(*old.get(), score),
             }
-        }
+        });
     }
     ranked(joined.into_iter().collect())
 }

@@ -79,12 +79,30 @@ pub fn position(bytes: &[u8], range: Range<usize>, wanted: bool) -> Option<usize
 
 /// The first byte that is not `byte`.
 fn first_byte_unlike(bytes: &[u8], byte: u8) -> Option<usize> {
-    const BLOCK: usize = 64;
-    let pattern = [byte; BLOCK];
-    // Whole blocks are compared at once; the odd one is looked through.
-    let n_like = bytes.as_chunks::<BLOCK>().0.iter().take_while(|block| **block == pattern).count();
-    let from = n_like * BLOCK;
+    #[cfg(target_arch = "x86_64")]
+    let from = if is_wide() {
+        // SAFETY: this machine has the instructions.
+        unsafe { n_bytes_like_wide(bytes, byte) }
+    } else {
+        n_bytes_like(bytes, byte)
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let from = n_bytes_like(bytes, byte);
     bytes[from..].iter().position(|other| *other != byte).map(|at| from + at)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,popcnt")]
+fn n_bytes_like_wide(bytes: &[u8], byte: u8) -> usize {
+    n_bytes_like(bytes, byte)
+}
+
+/// Bytes of the whole blocks in front that are nothing but `byte`.
+#[inline(always)]
+fn n_bytes_like(bytes: &[u8], byte: u8) -> usize {
+    const BLOCK: usize = 256;
+    let is_like = |block: &&[u8; BLOCK]| block.iter().fold(0, |unlike, other| unlike | (other ^ byte)) == 0;
+    bytes.as_chunks::<BLOCK>().0.iter().take_while(is_like).count() * BLOCK
 }
 
 /// What BITOP makes of its sources. X is the first of them.

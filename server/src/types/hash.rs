@@ -20,7 +20,7 @@
 use hashbrown::HashSet;
 
 use super::element::{Digits, Element, Encoded};
-use super::member::{Member, MemberRef};
+use super::member::{DEADLINE_MAX_MS, Member, MemberRef};
 use super::members::Members;
 use super::packed::{Growth, Packed, Position};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
@@ -38,6 +38,9 @@ const TIMED_STRIDE: usize = 3;
 const DRAW_RATIO: usize = 3;
 /// Dead fields that a draw meets before it counts the living ones instead.
 const DRAWS_MAX: usize = 100;
+
+/// What a deadline may be, in Unix milliseconds.
+pub const DEADLINES_MS: std::ops::RangeInclusive<i64> = 1..=DEADLINE_MAX_MS;
 
 pub struct Hash(Repr);
 
@@ -127,6 +130,33 @@ impl Hash {
             hash.become_table(limits.seed);
         }
         hash
+    }
+
+    /// A hash of these fields, values and deadlines (0: none) in turn; the fields are all different. None if the deadlines are
+    /// none or do not ascend.
+    pub fn of_timed_packed(packed: Packed, limits: &Limits) -> Option<Self> {
+        let mut last_ms = 0;
+        let mut entries = packed.iter().skip(2).step_by(TIMED_STRIDE);
+        let are_sound = entries.all(|entry| {
+            let deadline_ms = match entry {
+                // Those without stand last.
+                Element::Integer(0) => i64::MAX,
+                Element::Integer(deadline_ms) if DEADLINES_MS.contains(&deadline_ms) => deadline_ms,
+                Element::Integer(_) | Element::Bytes(_) => return false,
+            };
+            std::mem::replace(&mut last_ms, deadline_ms) <= deadline_ms
+        });
+        let too_many = packed.len() / TIMED_STRIDE > limits.hash_max_listpack_entries;
+        let mut hash = are_sound.then_some(Self(Repr::TimedPacked(packed)))?;
+        if too_many {
+            hash.become_table(limits.seed);
+        }
+        Some(hash)
+    }
+
+    /// The packed buffer of a hash of fields, values and deadlines.
+    pub fn timed_packed(&self) -> Option<&Packed> {
+        if let Repr::TimedPacked(packed) = &self.0 { Some(packed) } else { None }
     }
 
     /// The packed buffer of a hash in that encoding.
@@ -240,6 +270,30 @@ impl Hash {
             Repr::TimedTable(timed) => Stored::of(timed.set_value(field, value)),
             Repr::Packed(_) | Repr::TimedPacked(_) => self.set_small(field, value, limits),
         }
+    }
+
+    /// Stores a field's value with a deadline. The hash tracks deadlines.
+    pub fn set_until(&mut self, field: &[u8], value: &[u8], deadline_ms: i64, limits: &Limits) -> Stored {
+        let max = limits.hash_max_listpack_value;
+        let Repr::TimedPacked(packed) = &mut self.0 else {
+            let stored = self.set_value(field, value, limits);
+            self.set_deadline(field, Some(deadline_ms));
+            return stored;
+        };
+        if field.len() > max || value.len() > max {
+            self.become_table(limits.seed);
+            return self.set_until(field, value, deadline_ms, limits);
+        }
+        let (field, value) = (Encoded::of(field), Encoded::of(value));
+        let old = packed.find::<TIMED_STRIDE>(&field);
+        old.into_iter().for_each(|at| packed.remove(at, TIMED_STRIDE));
+        let at = place_for(packed, Some(deadline_ms));
+        push_timed(packed, at, &field, &value, Some(deadline_ms));
+        let n_fields = packed.len() / TIMED_STRIDE;
+        if n_fields > limits.hash_max_listpack_entries || packed.listpack_bytes() > PACKED_MAX_BYTES {
+            self.become_table(limits.seed);
+        }
+        Stored::of(old.is_none())
     }
 
     /// Stores a value in a packed buffer, or in what the buffer becomes if it is too much for one.

@@ -23,7 +23,7 @@ const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const DEADLINE_SHIFT: u8 = 4;
 const DEADLINE_BYTES: usize = 6;
 /// The latest deadline there is room for (in the year 10,889); Redis takes none beyond a quarter of it.
-const DEADLINE_MAX: i64 = (1 << (8 * DEADLINE_BYTES)) - 1;
+pub(super) const DEADLINE_MAX_MS: i64 = (1 << (8 * DEADLINE_BYTES)) - 1;
 
 pub struct Member(NonNull<u8>);
 
@@ -309,7 +309,7 @@ unsafe fn read_length(at: NonNull<u8>, code: u8) -> usize {
 /// # Safety
 /// `DEADLINE_BYTES` bytes at `at` are the caller's to write.
 unsafe fn write_deadline(at: NonNull<u8>, deadline_ms: i64) {
-    debug_assert!((0..=DEADLINE_MAX).contains(&deadline_ms));
+    debug_assert!((0..=DEADLINE_MAX_MS).contains(&deadline_ms));
     // SAFETY: the caller's promise; the low six of the eight bytes.
     unsafe { at.copy_from_nonoverlapping(slice_start(&deadline_ms.to_le_bytes()), DEADLINE_BYTES) };
 }
@@ -391,10 +391,10 @@ mod tests {
             let mut member = Member::with_value(b"field", b"12345");
             assert_eq!(member.as_ref().deadline_ms(), None);
             member.set_deadline(None);
-            member.set_deadline(Some(DEADLINE_MAX));
+            member.set_deadline(Some(DEADLINE_MAX_MS));
             member.set_value(&vec![b'v'; n_value]);
-            assert_eq!(member.as_ref().deadline_ms(), Some(DEADLINE_MAX));
-            assert_eq!(member.as_ref().to_owned().as_ref().deadline_ms(), Some(DEADLINE_MAX));
+            assert_eq!(member.as_ref().deadline_ms(), Some(DEADLINE_MAX_MS));
+            assert_eq!(member.as_ref().to_owned().as_ref().deadline_ms(), Some(DEADLINE_MAX_MS));
             let address = member.as_ref().address();
             member.set_deadline(None);
             assert_eq!(member.as_ref().deadline_ms(), None);

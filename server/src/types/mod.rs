@@ -90,6 +90,16 @@ impl<T, A: Iterator<Item = T>, B: Iterator<Item = T>, C: Iterator<Item = T>> Ite
             OneOf::Third(items) => items.next(),
         }
     }
+
+    /// One look at which it is instead of one an item: `for_each` and what is made of it come here.
+    #[inline]
+    fn fold<R, F: FnMut(R, T) -> R>(self, init: R, fold: F) -> R {
+        match self {
+            OneOf::First(items) => items.fold(init, fold),
+            OneOf::Second(items) => items.fold(init, fold),
+            OneOf::Third(items) => items.fold(init, fold),
+        }
+    }
 }
 
 /// Hands `n` of the `len` items to `take` and the others to `leave`, each subset with the same chance, in order

@@ -22,6 +22,10 @@ pub(crate) const TYPES: &[(u8, &str)] = &[
     (17, "zset"),
     (18, "list"),
     (20, "set"),
+    (22, "timed"),
+    (23, "timed"),
+    (24, "timed"),
+    (25, "timed"),
 ];
 
 /// How strings and lengths are written.
@@ -41,6 +45,7 @@ pub(crate) fn body(kind: u8, value: &Value, style: Style, rng: &mut Rng) -> Vec<
         Value::List(elements) => out.list(kind, elements),
         Value::Set(members) => out.set(kind, members),
         Value::Hash(fields) => out.hash(kind, fields),
+        Value::Timed(fields) => out.timed(kind, fields),
         Value::Zset(scored) => out.zset(kind, scored),
     }
     out.bytes
@@ -179,6 +184,27 @@ impl Out<'_> {
             }
             13 => self.string(&ziplist(&flat)),
             _ => self.string(&listpack(&flat)),
+        }
+    }
+
+    fn timed(&mut self, kind: u8, fields: &[(Vec<u8>, Vec<u8>, i64)]) {
+        let earliest_ms = fields.iter().map(|(_, _, ms)| *ms).filter(|ms| *ms > 0).min().unwrap_or(0);
+        if matches!(kind, 24 | 25) {
+            self.bytes.extend(earliest_ms.to_le_bytes());
+        }
+        if matches!(kind, 23 | 25) {
+            let flat =
+                fields.iter().flat_map(|(f, v, ms)| [f.clone(), v.clone(), ms.to_string().into_bytes()]);
+            return self.string(&listpack(&flat.collect::<Vec<_>>()));
+        }
+        self.length(fields.len() as u64);
+        for (field, value, deadline_ms) in fields {
+            match *deadline_ms {
+                ms if ms > 0 && kind == 24 => self.length((ms - earliest_ms + 1) as u64),
+                ms => self.length(ms as u64),
+            }
+            self.string(field);
+            self.string(value);
         }
     }
 

@@ -57,12 +57,19 @@ fn build(key: &[u8], value: &Value) -> Vec<Vec<u8>> {
         Value::List(_) => request(&[b"RPUSH", key]),
         Value::Set(_) => request(&[b"SADD", key]),
         Value::Hash(_) => request(&[b"HSET", key]),
+        Value::Timed(fields) => {
+            // One deadline for all: what a single command can set.
+            let deadline = fields[0].2.max(1 << 45).to_string();
+            let n = fields.len().to_string();
+            request(&[b"HSETEX", key, b"PXAT", deadline.as_bytes(), b"FIELDS", n.as_bytes()])
+        }
         Value::Zset(_) => request(&[b"ZADD", key]),
     };
     match value {
         Value::String(_) => {}
         Value::List(elements) | Value::Set(elements) => argv.extend(elements.iter().cloned()),
         Value::Hash(fields) => argv.extend(fields.iter().flat_map(|(f, v)| [f.clone(), v.clone()])),
+        Value::Timed(fields) => argv.extend(fields.iter().flat_map(|(f, v, _)| [f.clone(), v.clone()])),
         Value::Zset(scored) => {
             argv.extend(scored.iter().flat_map(|(m, score)| [format!("{score:e}").into_bytes(), m.clone()]));
         }
@@ -158,6 +165,27 @@ const KINDS: Kinds = &[
             other => other,
         }
     }),
+    ("hash", "listpackex", |rng| {
+        let n = rng.within(0, 15) as usize;
+        match values::timed(rng, n) {
+            Value::Timed(fields) => {
+                let short = fields.into_iter().filter(|(f, v, _)| f.len() <= 64 && v.len() <= 64);
+                let first = (b"f".to_vec(), b"v".to_vec(), 0);
+                Value::Timed(std::iter::once(first).chain(short).collect())
+            }
+            other => other,
+        }
+    }),
+    ("hash", "hashtable", |rng| {
+        let n = rng.within(0, 40) as usize;
+        match values::timed(rng, n) {
+            Value::Timed(fields) => {
+                let long = [&[b'v'; 70][..], &values::long_element(rng)].concat();
+                Value::Timed(std::iter::once((b"field".to_vec(), long, 0)).chain(fields).collect())
+            }
+            other => other,
+        }
+    }),
     ("zset", "listpack", |rng| {
         let n = rng.within(0, 15) as usize;
         match values::zset(rng, n) {
@@ -239,13 +267,13 @@ fn every_form_of_payload_is_read_alike() {
     let mut encodings: BTreeMap<(u8, String), usize> = BTreeMap::new();
     for (kind, name) in payload::TYPES {
         for _ in 0..n_values.div_ceil(BATCH) {
-            let payloads: Vec<Vec<u8>> = (0..BATCH.min(n_values))
+            let (values, payloads): (Vec<Value>, Vec<Vec<u8>>) = (0..BATCH.min(n_values))
                 .map(|_| {
                     let value = any_value(name, &mut rng);
                     let body = payload::body(*kind, &value, Style::Any, &mut rng);
-                    payload::seal(body, &mut rng)
+                    (value, payload::seal(body, &mut rng))
                 })
-                .collect();
+                .unzip();
             ours.call(&["FLUSHALL"]);
             theirs.call(&["FLUSHALL"]);
             let replies = [restore(&mut ours, &payloads), restore(&mut theirs, &payloads)];
@@ -254,6 +282,7 @@ fn every_form_of_payload_is_read_alike() {
                 assert_eq!(replies[1][i], Reply::Simple(b"OK".to_vec()), "type {kind}: {payload:02x?}");
                 assert_eq!(replies[0][i], replies[1][i], "type {kind}: {payload:02x?}");
                 assert_eq!(traits[0][i], traits[1][i], "type {kind}: {payload:02x?}");
+                check_deadlines(&mut ours, &mut theirs, &key(i), &values[i]);
                 let encoding = traits[1][i].1.text().map(|text| String::from_utf8_lossy(text).into_owned());
                 *encodings.entry((*kind, encoding.unwrap_or_default())).or_default() += 1;
             }
@@ -262,6 +291,17 @@ fn every_form_of_payload_is_read_alike() {
     for ((kind, encoding), n) in encodings {
         println!("{n} payloads of type {kind} became {encoding}");
     }
+}
+
+/// The fingerprint of a hash tells whether a field has a deadline; here they are told themselves.
+fn check_deadlines(ours: &mut Conn, theirs: &mut Conn, key: &[u8], value: &Value) {
+    let Value::Timed(fields) = value else { return };
+    let n = fields.len().to_string();
+    let mut argv = request(&[b"HPEXPIRETIME", key, b"FIELDS", n.as_bytes()]);
+    argv.extend(fields.iter().map(|(field, _, _)| field.clone()));
+    let deadlines = fields.iter().map(|(_, _, ms)| Reply::Int(if *ms == 0 { -1 } else { *ms }));
+    let told = Reply::Array(deadlines.collect());
+    assert_eq!((ours.call(&argv), theirs.call(&argv)), (told.clone(), told), "{value:?}");
 }
 
 pub(crate) fn any_value(name: &str, rng: &mut Rng) -> Value {
@@ -283,6 +323,7 @@ pub(crate) fn any_value(name: &str, rng: &mut Rng) -> Value {
         "set" => values::set(rng, n),
         "integers" => values::integers(rng, n),
         "hash" => values::hash(rng, n),
+        "timed" => values::timed(rng, n),
         "zset" => values::zset(rng, n),
         other => panic!("no value is called {other}"),
     }

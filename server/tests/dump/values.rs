@@ -9,6 +9,8 @@ pub(crate) enum Value {
     List(Vec<Vec<u8>>),
     Set(Vec<Vec<u8>>),
     Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Fields, values and deadlines in Unix milliseconds (0: none), first due first, those without last.
+    Timed(Vec<(Vec<u8>, Vec<u8>, i64)>),
     /// In order, scores as the text that the other servers get.
     Zset(Vec<(Vec<u8>, f64)>),
 }
@@ -78,6 +80,23 @@ pub(crate) fn integers(rng: &mut Rng, n: usize) -> Value {
 pub(crate) fn hash(rng: &mut Rng, n: usize) -> Value {
     let fields = distinct(rng, n, element);
     Value::Hash(fields.into_iter().map(|field| (field, element(rng))).collect())
+}
+
+pub(crate) fn timed(rng: &mut Rng, n: usize) -> Value {
+    let fields = distinct(rng, n, element);
+    let mut fields: Vec<_> = fields.into_iter().map(|field| (field, element(rng), deadline(rng))).collect();
+    fields.sort_by_key(|(_, _, deadline_ms)| if *deadline_ms == 0 { i64::MAX } else { *deadline_ms });
+    Value::Timed(fields)
+}
+
+/// In thousands of years, or none.
+fn deadline(rng: &mut Rng) -> i64 {
+    match rng.below(8) {
+        0 | 1 => 0,
+        2 => (1 << 46) - 1,
+        3 => 60_000_000_000_000 + rng.within(0, 3),
+        _ => 40_000_000_000_000 + (rng.next() >> rng.within(20, 60)) as i64,
+    }
 }
 
 pub(crate) fn zset(rng: &mut Rng, n: usize) -> Value {

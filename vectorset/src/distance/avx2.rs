@@ -11,7 +11,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, scalar};
+use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, avx2_forms};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx2+fma",
@@ -21,59 +21,16 @@ pub(super) static KERNELS: Kernels = Kernels {
     bits2: Pair { one: bits2, four: bits2 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
-    hadamard,
-    largest,
-    levels,
-    pack4: pack::<2>,
-    pack2: pack::<4>,
-    unpack4: unpack::<2>,
-    unpack2: unpack::<4>,
+    hadamard: avx2_forms::hadamard,
+    largest: avx2_forms::largest,
+    levels: avx2_forms::levels,
+    square: avx2_forms::square,
+    scaled: avx2_forms::scaled,
+    pack4: avx2_forms::pack::<2>,
+    pack2: avx2_forms::pack::<4>,
+    unpack4: avx2_forms::unpack::<2>,
+    unpack2: avx2_forms::unpack::<4>,
 };
-
-fn hadamard(x: &mut [f32]) {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &mut [f32]) {
-        scalar::butterflies(x);
-    }
-    // SAFETY: this table is chosen only where avx2 and fma were detected.
-    unsafe { with_avx2(x) }
-}
-
-fn largest(x: &[f32]) -> f32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &[f32]) -> f32 {
-        scalar::largest(x)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2(x) }
-}
-
-fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
-        scalar::levels(x, per_unit, levels)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2(x, per_unit, levels) }
-}
-
-fn pack<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2<const PER_BYTE: usize>(x: &[f32], per_step: f32, bytes: &mut [u8]) -> f32 {
-        scalar::pack::<PER_BYTE>(x, per_step, bytes)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2::<PER_BYTE>(x, per_step, bytes) }
-}
-
-fn unpack<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
-    #[target_feature(enable = "avx2,fma")]
-    fn with_avx2<const PER_BYTE: usize>(bytes: &[u8], levels: &mut [i8]) -> i32 {
-        scalar::unpack::<PER_BYTE>(bytes, levels)
-    }
-    // SAFETY: as above.
-    unsafe { with_avx2::<PER_BYTE>(bytes, levels) }
-}
 
 fn dot<const N: usize>(query: &[Block], rows: [&[Block]; N]) -> [f32; N] {
     // SAFETY: this table is chosen only where avx2 and fma were detected.
@@ -160,7 +117,7 @@ fn horizontal_sum(x: __m256) -> f32 {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn horizontal_sum_i32(x: __m256i) -> i32 {
+pub(super) fn horizontal_sum_i32(x: __m256i) -> i32 {
     let x = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
     let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b_01_00_11_10>(x));
     _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<0b_10_11_00_01>(x)))

@@ -18,6 +18,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_forms;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
@@ -143,9 +145,11 @@ pub(crate) struct Kernels {
     pub(crate) bytes: Codes,
     /// How many bits differ; the query's levels are packed bits.
     pub(crate) signs: Codes,
-    hadamard: fn(&mut [f32]),
+    hadamard: fn(&mut [f32], &[f32]),
     largest: fn(&[f32]) -> f32,
     levels: fn(&[f32], f32, &mut [i8]) -> i32,
+    square: fn(&[f32]) -> f64,
+    scaled: fn(&[f32], f64, &mut [Block]),
     pack4: fn(&[f32], f32, &mut [u8]) -> f32,
     pack2: fn(&[f32], f32, &mut [u8]) -> f32,
     unpack4: fn(&[u8], &mut [i8]) -> i32,
@@ -174,10 +178,21 @@ impl Kernels {
         (self.pack2)(x, per_step, bytes)
     }
 
-    /// The fast Walsh-Hadamard transform, not normalised, of a power of two of components.
-    pub(crate) fn hadamard(&self, x: &mut [f32]) {
-        assert!(x.len().is_power_of_two());
-        (self.hadamard)(x);
+    /// The squared length in float64.
+    pub(crate) fn square(&self, x: &[f32]) -> f64 {
+        (self.square)(x)
+    }
+
+    /// Writes each x times `factor` (a product of float64) to the row, which has a place for each.
+    pub(crate) fn scaled(&self, x: &[f32], factor: f64, row: &mut [Block]) {
+        assert!(x.len() <= row.len() * BLOCK_FLOATS);
+        (self.scaled)(x, factor, row)
+    }
+
+    /// The fast Walsh-Hadamard transform, not normalised, of a power of two of components times `signs`.
+    pub(crate) fn hadamard(&self, x: &mut [f32], signs: &[f32]) {
+        assert!(x.len().is_power_of_two() && x.len() == signs.len());
+        (self.hadamard)(x, signs);
     }
 
     /// Writes `2 * code - 15` for each code packed by `pack4`; returns the sum of what it wrote.
@@ -341,11 +356,13 @@ mod tests {
             let mut random = Random(bits);
             let x: Vec<f32> = (0..n).map(|_| (random.next() & 0xFF) as f32 - 128.0).collect();
             for kernels in available() {
+                let signs: Vec<f32> =
+                    (0..n).map(|_| if random.next() & 1 == 0 { 0.5 } else { -0.5 }).collect();
                 let mut y = x.clone();
-                kernels.hadamard(&mut y);
+                kernels.hadamard(&mut y, &signs);
                 for i in (0..n).step_by((n / 64).max(1)) {
                     let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
-                    let exact: f32 = x.iter().enumerate().map(|(j, x)| x * sign(j)).sum();
+                    let exact: f32 = (0..n).map(|j| x[j] * signs[j] * sign(j)).sum();
                     assert_eq!(y[i], exact, "{} n {n} i {i}", kernels.name);
                 }
             }
@@ -367,6 +384,13 @@ mod tests {
                 assert_eq!(sum, scalar::KERNELS.levels(x, 127.0 / largest, &mut twin), "{at}");
                 assert_eq!(levels, twin, "{at}");
                 assert_eq!(sum, levels.iter().map(|&level| i32::from(level)).sum::<i32>(), "{at}");
+                let square = kernels.square(x);
+                assert!((square - scalar::KERNELS.square(x)).abs() <= 1e-12 * square, "{at}");
+                let empty = vec![Block([0.0; BLOCK_FLOATS]); dim.div_ceil(BLOCK_FLOATS)];
+                let (mut scaled, mut twin) = (empty.clone(), empty);
+                kernels.scaled(x, 1.0 / 3.0, &mut scaled);
+                scalar::KERNELS.scaled(x, 1.0 / 3.0, &mut twin);
+                assert_eq!(scaled, twin, "{at}");
                 for per_byte in [2, 4] {
                     let bytes = dim.div_ceil(CODE_BLOCK_BYTES * per_byte) * CODE_BLOCK_BYTES;
                     let (mut packed, mut twin) = (vec![0; bytes], vec![0xFF; bytes]);

@@ -13,9 +13,11 @@ pub(super) static KERNELS: Kernels = Kernels {
     bits2: Pair { one: bits2, four: bits2 },
     bytes: Pair { one: bytes, four: bytes },
     signs: Pair { one: signs, four: signs },
-    hadamard: butterflies,
+    hadamard: signed_butterflies,
     largest,
     levels,
+    square: sum_of_squares,
+    scaled,
     pack4: pack::<2>,
     pack2: pack::<4>,
     unpack4: unpack::<2>,
@@ -76,11 +78,46 @@ fn signs<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     rows.map(|row| query.iter().zip(row).map(|(&x, &y)| (x as u8 ^ y).count_ones() as i32).sum())
 }
 
-// The rest is compiled anew under the features of each caller.
+// Most of the rest is compiled anew under the features of each caller.
+
+/// The squared length, in lanes of its own for each place of a block: one sum would wait for itself at every step.
+#[inline(always)]
+pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; BLOCK_FLOATS];
+    let (whole, rest) = x.as_chunks::<BLOCK_FLOATS>();
+    for part in whole {
+        for (sum, &x) in sums.iter_mut().zip(part) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(x) * f64::from(x);
+    }
+    sums.iter().sum()
+}
 
 #[inline(always)]
-pub(super) fn butterflies(x: &mut [f32]) {
-    let mut half = 1;
+pub(super) fn scaled(x: &[f32], factor: f64, row: &mut [Block]) {
+    let (whole, rest) = x.as_chunks::<BLOCK_FLOATS>();
+    let times = |to: &mut Block, from: &[f32]| {
+        to.0.iter_mut().zip(from).for_each(|(to, &x)| *to = (f64::from(x) * factor) as f32);
+    };
+    for (to, from) in row.iter_mut().zip(whole) {
+        times(to, from);
+    }
+    if let Some(last) = row.get_mut(whole.len()) {
+        times(last, rest);
+    }
+}
+
+fn signed_butterflies(x: &mut [f32], signs: &[f32]) {
+    x.iter_mut().zip(signs).for_each(|(x, sign)| *x *= sign);
+    butterflies(x, 1);
+}
+
+/// The steps of the Hadamard transform from the one whose pairs are `half` apart.
+#[inline(always)]
+pub(super) fn butterflies(x: &mut [f32], mut half: usize) {
     // Two steps at a time, which halves the traffic.
     while half * 2 < x.len() {
         for part in x.chunks_exact_mut(half * 4) {
@@ -101,12 +138,10 @@ pub(super) fn butterflies(x: &mut [f32]) {
     }
 }
 
-#[inline(always)]
-pub(super) fn largest(x: &[f32]) -> f32 {
+fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |largest, x| if x.abs() > largest { x.abs() } else { largest })
 }
 
-#[inline(always)]
 pub(super) fn levels(x: &[f32], per_unit: f32, levels: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (level, x) in levels.iter_mut().zip(x) {

@@ -7,6 +7,11 @@ use super::attribute::Name;
 use super::eval::{Operator, Tuple};
 use super::token::{Token, tokenize};
 
+/// What it costs to ask an element, per step of the expression and at all, in distances of a scan. Measured on text384: 38 ns for
+/// seven steps.
+pub(super) const ASK_COST: f64 = 1.2;
+pub(super) const STEP_COST: f64 = 0.25;
+
 /// A compiled expression.
 #[derive(Debug)]
 pub struct Filter {
@@ -35,6 +40,9 @@ pub(super) enum Step {
 }
 
 impl Filter {
+    /// Longer texts are not to be compiled: that would take more than a few milliseconds.
+    pub const MAX_SOURCE_BYTES: usize = 256 << 10;
+
     /// Compiles a text as a client gave it.
     pub fn compile(text: &[u8]) -> Result<Filter, FilterError<'_>> {
         let whole = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -59,6 +67,11 @@ impl Filter {
     /// Of the text; never 0.
     pub(super) fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// What one evaluation costs, in distances.
+    pub(super) fn ask_cost(&self) -> usize {
+        (ASK_COST + STEP_COST * self.n_steps() as f64) as usize
     }
 
     /// Steps of one evaluation: what it costs next to another.

@@ -16,9 +16,11 @@ use std::sync::{Arc, Mutex};
 use super::attribute::Attribute;
 use super::compile::Filter;
 use super::log::{ChangeLog, Position};
+use crate::admission::ASKED_TOGETHER;
 use crate::epoch::{Guard, Limbo};
 use crate::graph::NodeId;
 use crate::hnsw::{Block, Index};
+use crate::ladder::Rung;
 use crate::set::VectorSet;
 use crate::shared::{Shared, Unlinked};
 
@@ -34,11 +36,13 @@ const MAX_SHARE: usize = 16;
 const MIN_BUDGET_BYTES: usize = 1 << 18;
 /// Changes since a list was made, from which on a patched copy is published.
 const MAX_CHANGES: usize = 64;
+/// Steps of the expression that may be spent on what changed, in one go: some 0.3 ms.
+const MAX_CHANGE_STEPS: usize = 60_000;
 /// Elements asked to find out how many match, and matches that make more of them needless.
-const SAMPLE: u32 = 256;
-const MATCHES_ENOUGH: u32 = 24;
+const SAMPLE: u32 = 96;
+const MATCHES_ENOUGH: u32 = 16;
 /// Attributes fetched at a time.
-const BATCH: usize = 32;
+const BATCH: usize = ASKED_TOGETHER;
 /// Uses of other lists after which a list counts as forgotten.
 const FORGOTTEN_AGE: u32 = 4096;
 /// Uses after which an expression counts as one that comes again.
@@ -117,6 +121,9 @@ struct Changes {
 impl Changes {
     fn since(set: &VectorSet, log: &ChangeLog, at: Position, filter: &Filter) -> Option<Changes> {
         let (changed, upto) = log.since(at)?;
+        if changed.len() * filter.n_steps() > MAX_CHANGE_STEPS {
+            return None;
+        }
         let mut changes = Changes { verdicts: Vec::with_capacity(changed.len()), upto, may_have: [0; 16] };
         for change in changed {
             let id = change.id;
@@ -184,8 +191,9 @@ impl Known {
         self.changes.verdicts.iter().filter(|(_, is_match)| *is_match).map(|&(id, _)| id)
     }
 
-    pub(super) fn block(&self) -> Option<&Block> {
-        self.matches.block.as_ref()
+    /// The codes of the listed, if they are those that probes of this rung measure.
+    pub(super) fn block(&self, rung: Rung) -> Option<&Block> {
+        self.matches.block.as_ref().filter(|block| block.is_for(rung))
     }
 
     fn new(matches: Arc<Matches>, changes: Changes) -> Known {
@@ -205,6 +213,17 @@ pub(super) enum Found {
     /// It was made, and so much changed since that it says nothing.
     TooOld,
     No,
+}
+
+/// Begins to fetch the attributes of nodes, all of them before the first is read.
+#[inline]
+pub(super) fn fetch_attributes(index: &Index, ids: impl Iterator<Item = NodeId>) {
+    let mut attributes = [None; ASKED_TOGETHER];
+    for (place, id) in attributes.iter_mut().zip(ids) {
+        *place = index.graph.node(id).attribute.load_unguarded();
+    }
+    let touched = attributes.iter().flatten().fold(0, |touched, attribute| touched ^ attribute.touch());
+    std::hint::black_box(touched);
 }
 
 /// Which of at most `BATCH` members match, by place in `ids`. Their attributes are fetched first, so that the
@@ -234,21 +253,40 @@ fn ask_batch(
     }
 }
 
-/// The share of the members that match, at least one in twice the sample. It ends early where many do.
-pub(super) fn sampled_share(set: &VectorSet, filter: &Filter, seed: u64) -> f64 {
-    let len = set.members.len();
-    let n = SAMPLE.min(len).max(1);
-    // The golden ratio, so that any first part of the sample is spread over all, and each use asks others.
-    let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
-    let (mut n_asked, mut n_matches) = (0, 0);
-    while n_asked < n && n_matches < MATCHES_ENOUGH {
-        let first = seed * 7919 + u64::from(n_asked);
-        let places = (first..first + BATCH as u64).map(place);
-        let ids = places.filter_map(|place| set.members.get(place));
-        ask_batch(&set.index, filter, ids, |_| n_matches += 1);
-        n_asked += BATCH as u32;
+/// How many of the members match, as a sample tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    seed: u64,
+    n_asked: u32,
+    n_matches: u32,
+}
+
+impl Sample {
+    /// Each expression, and each use of it, asks others: a sample that is wrong for one is right for the next.
+    pub(super) fn begin(filter: &Filter, uses: u64) -> Sample {
+        Sample { seed: (filter.hash() % 1_000_003) + uses * 7919, n_asked: 0, n_matches: 0 }
     }
-    f64::from(n_matches).max(0.5) / f64::from(n_asked)
+
+    /// Asks for about `budget` distances, which it takes what it has used of. The share of the members that match, at
+    /// least one in twice the sample, when enough are asked: it ends early where many match.
+    pub(super) fn step(&mut self, set: &VectorSet, filter: &Filter, budget: &mut usize) -> Option<f64> {
+        let len = set.members.len();
+        let n = SAMPLE.min(len).max(1);
+        // The golden ratio, so that any first part of the sample is spread over all.
+        let place = |i: u64| ((i as f64 * 0.618_033_988_749_895).fract() * f64::from(len)) as u32;
+        while self.n_asked < n && self.n_matches < MATCHES_ENOUGH {
+            if *budget == 0 {
+                return None;
+            }
+            let n_batch = (*budget / (1 + filter.ask_cost())).clamp(1, BATCH);
+            *budget = budget.saturating_sub(n_batch * (1 + filter.ask_cost()));
+            let first = self.seed + u64::from(self.n_asked);
+            let ids = (first..first + n_batch as u64).filter_map(|i| set.members.get(place(i)));
+            ask_batch(&set.index, filter, ids, |_| self.n_matches += 1);
+            self.n_asked += n_batch as u32;
+        }
+        Some(f64::from(self.n_matches).max(0.5) / f64::from(self.n_asked))
+    }
 }
 
 /// A list in the making.
@@ -265,6 +303,11 @@ impl Making {
         let at = cache.log.head();
         let n_words = set.index.bound().div_ceil(64) as usize;
         Making { at, bits: vec![0; n_words], upto: set.members.len() }
+    }
+
+    /// Members still to be asked, at most.
+    pub(super) fn n_left(&self) -> u32 {
+        self.upto
     }
 
     /// Asks about at most `budget` members; true when all were asked.
@@ -289,10 +332,11 @@ impl Making {
         cache: &MatchCache,
         filter: &Filter,
         uses: u64,
+        rung: Rung,
     ) -> Option<Known> {
         let matches = Matches::new(filter, self.at, self.bits.into());
         let changes = Changes::since(set, &cache.log, self.at, filter)?;
-        Some(Known::new(cache.publish(set, matches, uses), changes))
+        Some(Known::new(cache.publish(set, matches, uses, rung), changes))
     }
 }
 
@@ -389,8 +433,15 @@ impl MatchCache {
         (hash & TAG, &self.usage[(hash & !TAG) as usize % N_COUNTED])
     }
 
-    /// The list of the expression.
-    pub(super) fn find(&self, set: &VectorSet, filter: &Filter, uses: u64, guard: &Guard) -> Found {
+    /// The list of the expression, for a search whose probe belongs to `rung`.
+    pub(super) fn find(
+        &self,
+        set: &VectorSet,
+        filter: &Filter,
+        uses: u64,
+        rung: Rung,
+        guard: &Guard,
+    ) -> Found {
         let hash = filter.hash();
         let slot = self.slots.iter().find(|slot| slot.hash.load(Ordering::Relaxed) == hash);
         let Some(slot) = slot else { return Found::No };
@@ -398,31 +449,32 @@ impl MatchCache {
         let Some(matches) = matches.cloned() else { return Found::No };
         let Some(changes) = Changes::since(set, &self.log, matches.at, filter) else { return Found::TooOld };
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        let lacks_block = uses >= HOT && matches.block.is_none() && self.may_have_block(set, &matches);
+        let has_block = matches.block.as_ref().is_some_and(|block| block.is_for(rung));
+        let lacks_block = uses >= HOT && !has_block && self.may_have_block(set, &matches, rung);
         if changes.verdicts.len() <= MAX_CHANGES && !lacks_block {
             return Found::Known(Known::new(matches, changes));
         }
         let patched = matches.patched(filter, &changes);
         let upto = changes.upto;
         let changes = Changes { verdicts: Vec::new(), upto, may_have: [0; 16] };
-        Found::Known(Known::new(self.publish(set, patched, uses), changes))
+        Found::Known(Known::new(self.publish(set, patched, uses, rung), changes))
     }
 
     fn budget_bytes(&self, set: &VectorSet) -> usize {
         (set.memory_bytes() / MAX_SHARE).max(MIN_BUDGET_BYTES)
     }
 
-    fn may_have_block(&self, set: &VectorSet, matches: &Matches) -> bool {
-        let bytes = Block::bytes_of(&set.index, matches.ids.len());
+    fn may_have_block(&self, set: &VectorSet, matches: &Matches, rung: Rung) -> bool {
+        let bytes = Block::bytes_of(&set.index, rung, matches.ids.len());
         matches.n == matches.ids.len()
             && matches.n > 0
             && bytes.is_some_and(|b| b <= self.budget_bytes(set) / 4)
     }
 
     /// Puts a list into a slot, if it is worth one and nobody else publishes just now.
-    fn publish(&self, set: &VectorSet, mut matches: Matches, uses: u64) -> Arc<Matches> {
-        if uses >= HOT && self.may_have_block(set, &matches) {
-            matches.block = Block::gather(&set.index, &matches.ids);
+    fn publish(&self, set: &VectorSet, mut matches: Matches, uses: u64, rung: Rung) -> Arc<Matches> {
+        if uses >= HOT && self.may_have_block(set, &matches, rung) {
+            matches.block = Block::gather(&set.index, rung, &matches.ids);
         }
         let matches = Arc::new(matches);
         let Ok(mut retired) = self.retired.try_lock() else { return matches };

@@ -13,8 +13,8 @@
 //! then a walk ends when it has measured as many nodes, and no longer list is made or scanned. Departure from
 //! Redis, whose default FILTER-EF of 100 x COUNT finds fewer hits where few elements match.
 
-use super::compile::Filter;
-use super::matches::{Found, HOT, Known, Making, is_match, sampled_share};
+use super::compile::{ASK_COST, Filter, STEP_COST};
+use super::matches::{Found, HOT, Known, Making, Sample, fetch_attributes, is_match};
 use crate::admission::{Admit, Hops};
 use crate::epoch::Guard;
 use crate::error::Error;
@@ -32,15 +32,17 @@ const WALK_COST: f64 = 70.0;
 const EF_PER_COST: f64 = 30.0;
 /// What a listed element costs, if its code does not lie beside those of the others.
 const SCATTERED_COST: f64 = 2.0;
-/// What it costs to ask an element, per step of the expression and at all. Measured likewise: 38 ns for seven
-/// steps.
-const ASK_COST: f64 = 1.2;
-const STEP_COST: f64 = 0.25;
 /// Uses after which a list is worth making even for a walk to ask.
 const VERY_HOT: u64 = 16;
-/// How many matches a walk has to meet for each that is wanted: the last of COUNT lies about where COUNT over
-/// the share are nearer, give or take its root, and the far end of a pool is not complete.
-const MET_PER_HIT: f64 = 1.5;
+/// How many matches a walk is to meet for each that is wanted: the last of COUNT lies about where COUNT over the share are
+/// nearer, give or take its root, the share is a guess, and the far end of a pool is not complete.
+const MET_PER_HIT: f64 = 1.75;
+/// An expression of more steps is asked of as few elements as possible, and each time of few: no walk asks at every node.
+const LONG_PROGRAM: usize = 500;
+/// A walk that is repeated takes the share for so many times less than it has seen.
+const CAUTION: f64 = 1.5;
+/// What `begin` may spend on its own.
+const BEGIN_BUDGET: usize = 4096;
 
 /// Nodes asked ahead of the one measured.
 const NODES_AHEAD: usize = 8;
@@ -76,9 +78,9 @@ impl FilteredSearch {
         self.state.step(set, filter, budget, &mut self.scratch, guard)
     }
 
-    /// Distances since `begin`, those of making lists aside.
+    /// Distances since `begin`, and what else was done, in the time of distances.
     pub fn spent(&self) -> usize {
-        self.state.state.spent()
+        self.state.state.spent() + self.state.spent
     }
 
     /// The hits of a search that is done.
@@ -93,6 +95,8 @@ impl FilteredSearch {
 }
 
 enum Stage {
+    /// How many match is still to be found out.
+    Sample(Sample),
     /// The members or the graph, the attributes asked.
     Ask(Hops),
     /// The graph, the list asked.
@@ -110,26 +114,49 @@ pub(crate) struct FilteredState {
     /// EF as it was given, or COUNT if that is more.
     ef: usize,
     uses: u64,
+    /// There was a list, and writes have outrun it.
+    is_too_old: bool,
     /// A walk found too few.
     is_short: bool,
+    /// A walk was repeated with a larger EF.
+    is_repeated: bool,
+    /// Beside what `state` has spent.
+    spent: usize,
 }
 
 impl FilteredState {
     fn idle() -> FilteredState {
-        FilteredState { state: State::idle(), stage: Stage::Done, ef: 0, uses: 0, is_short: false }
+        FilteredState::new(State::idle(), 0)
+    }
+
+    fn new(state: State, ef: usize) -> FilteredState {
+        FilteredState {
+            state,
+            stage: Stage::Done,
+            ef,
+            uses: 0,
+            is_too_old: false,
+            is_short: false,
+            is_repeated: false,
+            spent: 0,
+        }
     }
 
     pub(crate) fn begin(
         set: &VectorSet,
         query: Query<'_>,
-        options: SearchOptions,
+        mut options: SearchOptions,
         filter: &Filter,
         scratch: &mut SearchScratch,
         guard: &Guard,
     ) -> Result<FilteredState, Error> {
+        let is_radial = options.radius.is_some() && options.count > options.ef;
+        if is_radial && filter.n_steps() > LONG_PROGRAM {
+            // It would ask at every node.
+            options.way = Way::Scan;
+        }
         let state = State::prepare(set, query, options, scratch, guard)?;
-        let ef = options.ef.max(options.count);
-        let mut search = FilteredState { state, stage: Stage::Done, ef, uses: 0, is_short: false };
+        let mut search = FilteredState::new(state, options.ef.max(options.count));
         // Without an attribute nothing matches.
         if options.count == 0 || set.attributes_count() == 0 {
             return Ok(search);
@@ -141,37 +168,72 @@ impl FilteredState {
         };
         let usage = cache.note_use(filter);
         search.uses = usage.n;
-        let is_too_old = match cache.find(set, filter, usage.n, guard) {
+        match cache.find(set, filter, usage.n, scratch.probe.rung(), guard) {
             Found::Known(known) => {
                 search.enter(set, known, scratch);
                 return Ok(search);
             }
-            Found::TooOld => true,
-            Found::No => false,
-        };
-        let share = usage.share.unwrap_or_else(|| {
-            let share = sampled_share(set, filter, usage.n);
-            cache.note_share(filter, share);
-            share
-        });
-        let len = set.len() as f64;
-        let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
-        // A list pays for itself if it comes again, unless writes outrun it.
-        let make_cost = if usage.n >= HOT && !is_too_old { 0.0 } else { len * ask_cost };
-        let walk_cost = search.walk_cost(share);
-        let is_list_cheaper = make_cost + share * len < walk_cost || (usage.n >= VERY_HOT && !is_too_old);
-        if is_list_cheaper && set.len() <= options.max_measured {
-            search.stage = Stage::Make(Making::begin(set, cache));
-        } else {
-            let hops = search.begin_walk(set, share, scratch);
-            search.stage = Stage::Ask(hops);
+            Found::TooOld => search.is_too_old = true,
+            Found::No => {}
+        }
+        match usage.share {
+            Some(share) => search.choose(set, filter, share, scratch),
+            None => {
+                let mut left = BEGIN_BUDGET;
+                search.sample(set, filter, Sample::begin(filter, usage.n), &mut left, scratch);
+                search.spent = BEGIN_BUDGET - left;
+            }
         }
         Ok(search)
     }
 
+    /// Finds out how many match, as far as the budget goes; then chooses.
+    fn sample(
+        &mut self,
+        set: &VectorSet,
+        filter: &Filter,
+        mut sample: Sample,
+        budget: &mut usize,
+        scratch: &mut SearchScratch,
+    ) {
+        match sample.step(set, filter, budget) {
+            None => self.stage = Stage::Sample(sample),
+            Some(share) => {
+                if let Some(cache) = set.matches.get() {
+                    cache.note_share(filter, share);
+                }
+                self.choose(set, filter, share, scratch);
+            }
+        }
+    }
+
+    /// Chooses between walk and list when there is no list.
+    fn choose(&mut self, set: &VectorSet, filter: &Filter, share: f64, scratch: &mut SearchScratch) {
+        let is_list_cheaper = self.list_cost(set, filter, share) < self.walk_cost(share)
+            || (self.uses >= VERY_HOT && !self.is_too_old);
+        let max_measured = self.state.options().max_measured;
+        match set.matches.get() {
+            Some(cache) if is_list_cheaper && set.len() <= max_measured => {
+                self.stage = Stage::Make(Making::begin(set, cache));
+            }
+            _ => {
+                let hops = self.begin_walk(set, share, scratch);
+                self.stage = Stage::Ask(hops);
+            }
+        }
+    }
+
+    /// What it costs to make the list and to scan it. A list pays for itself if it comes again, unless writes outrun it.
+    fn list_cost(&self, set: &VectorSet, filter: &Filter, share: f64) -> f64 {
+        let len = set.len() as f64;
+        let ask_cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
+        let make_cost = if self.uses >= HOT && !self.is_too_old { 0.0 } else { len * ask_cost };
+        make_cost + share * len
+    }
+
     /// The EF of a walk that does not ask.
     fn walk_ef(&self, share: f64) -> f64 {
-        self.ef as f64 + MET_PER_HIT * self.state.options().count as f64 / share
+        (MET_PER_HIT * self.state.options().count as f64 / share).max(self.ef as f64)
     }
 
     fn walk_cost(&self, share: f64) -> f64 {
@@ -197,7 +259,7 @@ impl FilteredState {
     fn enter(&mut self, set: &VectorSet, known: Known, scratch: &mut SearchScratch) {
         let n = known.len() as f64;
         let share = n.max(0.5) / set.len().max(1) as f64;
-        let cost = if known.block().is_some() { 1.0 } else { SCATTERED_COST };
+        let cost = if known.block(scratch.probe.rung()).is_some() { 1.0 } else { SCATTERED_COST };
         let is_scan_cheaper = self.is_short || cost * n < self.walk_cost(share);
         if is_scan_cheaper && known.is_listed() && known.len() <= self.state.options().max_measured {
             self.begin_scan(set, known, scratch);
@@ -229,21 +291,24 @@ impl FilteredState {
         while left > 0 {
             match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::Done => return self.state.step(set, &Nothing, left, scratch, guard),
+                Stage::Sample(sample) => {
+                    let before = left;
+                    self.sample(set, filter, sample, &mut left, scratch);
+                    self.spent += before - left;
+                }
                 Stage::Ask(hops) => {
                     let admission = Asking { set, filter, hops };
-                    if self.state.step(set, &admission, left, scratch, guard) == Progress::Unfinished {
+                    if self.search(set, &admission, &mut left, scratch, guard) == Progress::Unfinished {
                         self.stage = Stage::Ask(hops);
                         return Progress::Unfinished;
                     }
-                    self.is_short = self.is_incomplete(usize::MAX, scratch);
-                    if let Some(cache) = set.matches.get().filter(|_| self.is_short) {
-                        self.stage = Stage::Make(Making::begin(set, cache));
+                    if self.is_incomplete(usize::MAX, scratch) {
+                        self.begin_again(set, filter, scratch);
                     }
-                    left /= 2;
                 }
                 Stage::AskList(known, hops) => {
                     let admission = AskingList { known: &known, hops };
-                    if self.state.step(set, &admission, left, scratch, guard) == Progress::Unfinished {
+                    if self.search(set, &admission, &mut left, scratch, guard) == Progress::Unfinished {
                         self.stage = Stage::AskList(known, hops);
                         return Progress::Unfinished;
                     }
@@ -257,22 +322,26 @@ impl FilteredState {
                             self.stage = Stage::AskList(known, Hops::Two);
                         }
                     }
-                    left /= 2;
                 }
                 Stage::Make(mut making) => {
-                    let cost = ASK_COST + STEP_COST * filter.n_steps() as f64;
-                    let asked = ((left as f64 / cost) as usize).max(16);
-                    if !making.step(set, filter, asked) {
+                    let cost = 1 + filter.ask_cost();
+                    let asked = (left / cost).max(1);
+                    let n_before = making.n_left();
+                    let is_made = making.step(set, filter, asked);
+                    let spent = (n_before - making.n_left()) as usize * cost;
+                    self.spent += spent;
+                    left = left.saturating_sub(spent);
+                    if !is_made {
                         self.stage = Stage::Make(making);
                         return Progress::Unfinished;
                     }
                     self.finish_making(set, filter, making, scratch);
-                    left /= 2;
                 }
                 Stage::Scan(known, at) => {
                     let upto = known.listed().len().min(at.saturating_add(left));
                     scan(set, &known, at, upto, scratch);
                     left -= upto - at;
+                    self.spent += upto - at;
                     if upto < known.listed().len() {
                         self.stage = Stage::Scan(known, upto);
                         return Progress::Unfinished;
@@ -291,6 +360,39 @@ impl FilteredState {
         Progress::Unfinished
     }
 
+    /// Goes on with the search itself, and takes what it has used off `left`.
+    fn search<A: Admit>(
+        &mut self,
+        set: &VectorSet,
+        admission: &A,
+        left: &mut usize,
+        scratch: &mut SearchScratch,
+        guard: &Guard,
+    ) -> Progress {
+        let before = self.state.spent();
+        let progress = self.state.step(set, admission, *left, scratch, guard);
+        *left = left.saturating_sub(self.state.spent() - before);
+        progress
+    }
+
+    /// A walk found too few: the share was a worse guess than what it has seen itself. Once more, farther, or by a list.
+    fn begin_again(&mut self, set: &VectorSet, filter: &Filter, scratch: &mut SearchScratch) {
+        let n_asked = self.state.n_asked();
+        let share = (scratch.walk.found.len() as f64).max(0.5) / n_asked.max(1) as f64 / CAUTION;
+        let is_list_cheaper = self.list_cost(set, filter, share) < self.walk_cost(share);
+        // Who was asked about nobody has seen all elements.
+        if n_asked > 0 && !self.is_repeated && !is_list_cheaper && set.matches.get().is_some() {
+            self.is_repeated = true;
+            let hops = self.begin_walk(set, share, scratch);
+            self.stage = Stage::Ask(hops);
+            return;
+        }
+        self.is_short = true;
+        if let Some(cache) = set.matches.get() {
+            self.stage = Stage::Make(Making::begin(set, cache));
+        }
+    }
+
     /// Whether a walk found fewer than it has to: COUNT, if so many match. A bounded effort has to find
     /// nothing, and one for all within a radius knows no COUNT.
     fn is_incomplete(&self, n_matches: usize, scratch: &SearchScratch) -> bool {
@@ -307,7 +409,7 @@ impl FilteredState {
         scratch: &mut SearchScratch,
     ) {
         let cache = set.matches.get().expect("lists are made where there is a cache");
-        match making.finish(set, cache, filter, self.uses) {
+        match making.finish(set, cache, filter, self.uses, scratch.probe.rung()) {
             Some(known) => self.enter(set, known, scratch),
             // Everything changed meanwhile: ask as we go.
             None => {
@@ -322,10 +424,10 @@ impl FilteredState {
 fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut SearchScratch) {
     let ids = &known.listed()[at..upto];
     let SearchScratch { probe, walk, .. } = scratch;
-    let Some(block) = known.block() else {
+    let Some(block) = known.block(probe.rung()) else {
         let fresh = ids.iter().enumerate().filter_map(|(i, &id)| {
             if let Some(&ahead) = ids.get(i + NODES_AHEAD) {
-                set.index.prefetch(ahead);
+                set.index.prefetch(probe, ahead);
             }
             (!known.is_changed(id)).then_some(id)
         });
@@ -376,6 +478,14 @@ struct Asking<'a> {
 impl Admit for Asking<'_> {
     fn admits(&self, id: NodeId) -> bool {
         is_match(&self.set.index, self.filter, id)
+    }
+
+    fn ask_cost(&self) -> usize {
+        self.filter.ask_cost()
+    }
+
+    fn fetch(&self, ids: impl Iterator<Item = NodeId>) {
+        fetch_attributes(&self.set.index, ids);
     }
 
     fn hops(&self) -> Hops {

@@ -5,22 +5,32 @@
 use super::{Index, Probe};
 use crate::codes::Codes;
 use crate::graph::NodeId;
+use crate::ladder::Rung;
 
 pub(crate) struct Block {
     codes: Codes,
+    rung: Rung,
     bytes: usize,
 }
 
 impl Block {
     /// Bytes that a block of `n` nodes takes, about; `None` if the set has no codes.
-    pub(crate) fn bytes_of(index: &Index, n: usize) -> Option<usize> {
-        index.codes.as_ref().map(|_| n * index.code_stride())
+    pub(crate) fn bytes_of(index: &Index, rung: Rung, n: usize) -> Option<usize> {
+        let params = index.params;
+        let stride = |codes: &Codes| Codes::stride(codes.form(), params.dim as usize, params.metric);
+        index.codes.at(rung).map(|codes| n * stride(codes))
     }
 
-    /// Copies the codes of nodes that the caller's guard protects; `None` if the set has none.
-    pub(crate) fn gather(index: &Index, ids: &[NodeId]) -> Option<Block> {
-        let (codes, bytes) = index.codes.as_ref()?.gather(ids);
-        Some(Block { codes, bytes })
+    /// Copies the codes of nodes that the caller's guard protects, and that the owner of a probe of `rung` has
+    /// met; `None` if that rung has none.
+    pub(crate) fn gather(index: &Index, rung: Rung, ids: &[NodeId]) -> Option<Block> {
+        let (codes, bytes) = index.codes.at(rung)?.gather(ids);
+        Some(Block { codes, rung, bytes })
+    }
+
+    /// Whether distances can be measured with probes of this rung.
+    pub(crate) fn is_for(&self, rung: Rung) -> bool {
+        self.rung == rung
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

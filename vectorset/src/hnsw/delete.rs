@@ -90,7 +90,7 @@ impl Index {
     fn pairs(&self, group: &[NodeId], probe: &mut Probe) -> Vec<Pair> {
         let mut pairs = Vec::with_capacity(group.len() * group.len() / 2);
         for (i, &a) in group.iter().enumerate() {
-            self.probe_stored(a, probe);
+            self.probe_stored(a, self.codes.walked(), probe);
             for (j, &b) in group.iter().enumerate().skip(i + 1) {
                 pairs.push((self.distance(probe, b), i, j));
             }
@@ -111,7 +111,7 @@ impl Index {
 
     fn look_for_neighbors(&self, id: NodeId, level: usize, walk: &mut Walk, selection: &mut Selection) {
         let mut probe = std::mem::take(&mut selection.probe);
-        self.probe_stored(id, &mut probe);
+        self.probe_stored(id, self.codes.walked(), &mut probe);
         let top = self.descend(&probe, level, walk);
         if top.is_some_and(|top| top >= level) {
             self.search_layer(&probe, EF_REPAIR, MAX_TIES, level, walk);
@@ -122,7 +122,7 @@ impl Index {
         }
         walk.found.retain(|candidate| candidate.id != id && !self.graph.are_linked(id, candidate.id, level));
         let wanted = self.graph.m().saturating_sub(self.graph.degree(id, level));
-        self.select_neighbors_heuristic(&walk.found, wanted, selection);
+        self.select_neighbors_heuristic(&walk.found, wanted, self.codes.walked(), selection);
         let chosen = std::mem::take(&mut selection.chosen);
         for &neighbor in &chosen {
             self.connect(id, neighbor, level, selection);

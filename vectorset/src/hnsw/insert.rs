@@ -141,7 +141,7 @@ impl Index {
             }
             Stage::Select { level } => {
                 let m_max = self.graph.m_max(level);
-                self.select_neighbors_heuristic(&walk.found, m_max, selection);
+                self.select_neighbors_heuristic(&walk.found, m_max, probe.rung(), selection);
                 let layer = &mut plan.layers[level];
                 layer.clear();
                 let link = |&neighbor| Link { neighbor, version: 0, choice: Choice::Open };
@@ -258,7 +258,7 @@ impl Index {
             if other == id || self.is_gone(other, level) {
                 continue;
             }
-            self.probe_stored(id, &mut selection.probe);
+            self.probe_stored(id, self.codes.walked(), &mut selection.probe);
             let distance = self.distance(&selection.probe, other);
             if (has_room || distance < farthest)
                 && self.graph.degree(id, level) < self.graph.m_max(level)

@@ -3,6 +3,7 @@
 //! - `search`: SEARCH-LAYER and the descent (Algorithms 2 and 5)
 //! - `neighbors`: SELECT-NEIGHBORS-HEURISTIC and what happens at a full node (Algorithm 4)
 //! - `insert`: INSERT in two halves, plan and commit (Algorithm 1)
+//! - `entries`: where searches begin (the paper has one entry point)
 //! - `delete`: removal with local repair (not in the paper)
 //!
 //! Departures from the paper: 1. links are always mutual; 2. a full node gives up one link at a time, and
@@ -12,11 +13,13 @@
 
 mod block;
 mod delete;
+mod entries;
 mod insert;
 mod neighbors;
 mod search;
 
 pub(crate) use block::Block;
+pub(crate) use entries::{Entries, MAX_ENTRIES};
 pub(crate) use insert::Plan;
 pub(crate) use neighbors::Selection;
 pub(crate) use search::MAX_TIES;
@@ -28,22 +31,17 @@ use crate::codes::{CodeProbe, Codes, Form};
 use crate::distance::{self, BLOCK_FLOATS, Kernels, kernels};
 use crate::error::Error;
 use crate::graph::{Graph, NodeId};
-use crate::params::{CodeWidth, Metric, Params, Quantization};
+use crate::ladder::{Ladder, Rung, forms_of};
+use crate::params::{Metric, Params, Quantization};
 use crate::slab::Geometry;
 use crate::vectors::{Rows, floats, normalize};
-
-/// Dimensions below which codes save too little to pay for themselves: rows are a few cache lines anyway.
-const MIN_CODED_DIM: usize = 64;
-/// Dimensions from which two bits carry the order. Measured: notes on 20,000 rows of text embeddings, 2 bits
-/// and three times the wanted hits lose nothing at 1536 dimensions, 4 bits and twice nothing at 384.
-const MIN_BITS2_DIM: usize = 1024;
 
 /// The searchable part of a set: links, rows and codes, without names. At least one of rows and codes is
 /// there; traversal walks on codes if there are any, and float32 rows then give the exact distances.
 pub(crate) struct Index {
     pub(crate) graph: Graph,
     rows: Option<Rows>,
-    codes: Option<Codes>,
+    pub(crate) codes: Ladder,
     pub(crate) geometry: Geometry,
     pub(crate) params: Params,
     kernels: &'static Kernels,
@@ -59,29 +57,20 @@ pub(crate) struct Probe {
     /// As a row; only of the last vector that was prepared.
     floats: Vec<distance::Block>,
     code: CodeProbe,
+    /// What `code` was prepared for.
+    rung: Rung,
     /// From what inner products are taken to make a distance of them.
     offset: f32,
 }
 
 impl Probe {
+    /// The codes that it measures with.
+    pub(crate) fn rung(&self) -> Rung {
+        self.rung
+    }
+
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.floats.capacity() * size_of::<distance::Block>() + self.code.capacity_bytes()
-    }
-}
-
-/// The form of codes that a set walks on.
-fn form_of(params: Params) -> Option<Form> {
-    let dim = params.dim as usize;
-    match (params.quantization, params.codes) {
-        (Quantization::Q8, _) => Some(Form::Q8),
-        (Quantization::Bin, _) => Some(Form::Signs),
-        (Quantization::None, CodeWidth::Off) => None,
-        (Quantization::None, CodeWidth::Bits2) => Some(Form::Bits2),
-        (Quantization::None, CodeWidth::Bits4) => Some(Form::Bits4),
-        (Quantization::None, CodeWidth::Bits8) => Some(Form::Bits8),
-        (Quantization::None, CodeWidth::Auto) if dim < MIN_CODED_DIM => None,
-        (Quantization::None, CodeWidth::Auto) if dim < MIN_BITS2_DIM => Some(Form::Bits4),
-        (Quantization::None, CodeWidth::Auto) => Some(Form::Bits2),
     }
 }
 
@@ -90,26 +79,21 @@ impl Index {
         let (dim, m) = (params.dim as usize, params.m as usize);
         let level0 = params.layer0.degree(m);
         let has_rows = params.quantization == Quantization::None;
-        let form = form_of(params);
         let row_stride = if has_rows { Rows::stride(dim) } else { 0 };
-        let code_stride = form.map_or(0, |form| Codes::stride(form, dim, params.metric));
+        let stride = |form: &Form| Codes::stride(*form, dim, params.metric);
+        let code_stride = forms_of(params).iter().map(stride).max().unwrap_or(0);
         let widest = row_stride.max(code_stride).max(Graph::level0_stride(level0));
         let geometry = Geometry::for_stride(widest);
         Index {
             graph: Graph::new(m, level0, geometry),
             rows: has_rows.then(|| Rows::new(dim, geometry)),
-            codes: form.map(|form| Codes::new(form, dim, params.metric, geometry)),
+            codes: Ladder::new(params, geometry),
             geometry,
             params,
             kernels: kernels(),
             largest_square: AtomicU32::new(0),
             bound: AtomicU32::new(0),
         }
-    }
-
-    fn code_stride(&self) -> usize {
-        let form = self.codes.as_ref().map(Codes::form);
-        form.map_or(0, |form| Codes::stride(form, self.params.dim as usize, self.params.metric))
     }
 
     pub(crate) fn bound(&self) -> u32 {
@@ -119,9 +103,7 @@ impl Index {
     /// Writer only: makes room for an id. Returns the bytes allocated.
     pub(crate) fn ensure(&self, id: NodeId) -> usize {
         self.bound.fetch_max(id.0 + 1, Ordering::AcqRel);
-        self.graph.ensure(id)
-            + self.rows.as_ref().map_or(0, |rows| rows.ensure(id))
-            + self.codes.as_ref().map_or(0, |codes| codes.ensure(id))
+        self.graph.ensure(id) + self.rows.as_ref().map_or(0, |rows| rows.ensure(id)) + self.codes.ensure(id)
     }
 
     /// Writer only: stores the vector last prepared in `probe` for an id that no reader knows.
@@ -134,9 +116,18 @@ impl Index {
         if let Some(rows) = &self.rows {
             rows.write(id, &probe.floats);
         }
-        if let Some(codes) = &self.codes {
-            codes.write(id, &probe.code, self.kernels);
-        }
+        let vector = match &self.rows {
+            Some(_) => floats(&probe.floats, self.params.dim as usize),
+            None => &[],
+        };
+        self.codes.write(id, vector, probe.rung, &probe.code, self.kernels);
+    }
+
+    /// Writer only: stores the code of a member for a rung that is not walked yet. Returns the bytes allocated.
+    pub(crate) fn fill(&self, id: NodeId, rung: Rung, probe: &mut Probe) -> usize {
+        let Some(rows) = &self.rows else { return 0 };
+        let vector = floats(rows.row(id), self.params.dim as usize);
+        self.codes.fill(id, vector, rung, &mut probe.code, self.kernels)
     }
 
     /// Writer only: gives the memory of an unused chunk back. Returns its bytes.
@@ -148,7 +139,7 @@ impl Index {
         unsafe {
             self.graph.release(chunk)
                 + self.rows.as_ref().map_or(0, |rows| rows.release(chunk))
-                + self.codes.as_ref().map_or(0, |codes| codes.release(chunk))
+                + self.codes.release(chunk)
         }
     }
 
@@ -157,14 +148,19 @@ impl Index {
     /// Makes `probe` measure from a vector as the client gave it. Returns the factor that a stored vector is
     /// multiplied by to get it back.
     pub(crate) fn prepare(&self, vector: &[f32], probe: &mut Probe) -> Result<f64, Error> {
-        let l2 = normalize(vector, self.params.metric, &mut probe.floats)?;
+        let l2 = normalize(vector, self.params.metric, &mut probe.floats, self.kernels)?;
         self.prepare_code(probe);
         Ok(l2)
     }
 
     fn prepare_code(&self, probe: &mut Probe) {
+        self.prepare_code_for(self.codes.walked(), probe);
+    }
+
+    fn prepare_code_for(&self, rung: Rung, probe: &mut Probe) {
+        probe.rung = rung;
         (probe.offset, probe.code.offset) = (0.0, 0.0);
-        if let Some(codes) = &self.codes {
+        if let Some(codes) = self.codes.at(probe.rung) {
             codes.prepare(floats(&probe.floats, self.params.dim as usize), &mut probe.code, self.kernels);
         }
     }
@@ -173,7 +169,7 @@ impl Index {
     /// blob is not of this set's shape or not finite.
     pub(crate) fn prepare_blob(&self, blob: &[u8], range: f32, probe: &mut Probe) -> Option<()> {
         let dim = self.params.dim as usize;
-        let Some(codes) = self.codes.as_ref().filter(|_| self.rows.is_none()) else {
+        let Some(codes) = self.codes.only().filter(|_| self.rows.is_none()) else {
             let floats = blob.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]));
             if blob.len() != dim * 4 || floats.clone().any(|x| !x.is_finite()) {
                 return None;
@@ -200,10 +196,27 @@ impl Index {
         }
     }
 
+    /// Makes `probe`, which is another set's or was prepared for other codes, the same as `other`, but for the
+    /// codes that walks read now.
+    pub(crate) fn prepare_again(&self, other: &Probe, probe: &mut Probe) {
+        probe.floats.clear();
+        probe.floats.extend_from_slice(&other.floats);
+        self.prepare_code(probe);
+    }
+
+    /// As `prepare_stored`, with the codes of a rung that need not be walked yet. The set has rows.
+    pub(crate) fn prepare_stored_for(&self, id: NodeId, rung: Rung, probe: &mut Probe) {
+        let rows = self.rows.as_ref().expect("only sets with rows have several rungs");
+        probe.floats.clear();
+        probe.floats.extend_from_slice(rows.row(id));
+        self.prepare_code_for(rung, probe);
+    }
+
     /// Makes `probe` measure between stored vectors, for the structure of the graph: cheap, and with the
     /// precision of the codes on both sides.
-    pub(crate) fn probe_stored(&self, id: NodeId, probe: &mut Probe) {
-        match (&self.codes, &self.rows) {
+    pub(crate) fn probe_stored(&self, id: NodeId, rung: Rung, probe: &mut Probe) {
+        probe.rung = rung;
+        match (self.codes.at(rung), &self.rows) {
             (Some(codes), _) => codes.probe_stored(id, &mut probe.code, self.kernels),
             (None, Some(rows)) => {
                 probe.floats.clear();
@@ -227,7 +240,7 @@ impl Index {
 
     #[inline(always)]
     pub(crate) fn distance(&self, probe: &Probe, id: NodeId) -> f32 {
-        match &self.codes {
+        match self.codes.at(probe.rung) {
             Some(codes) => codes.distance(&probe.code, id, self.kernels),
             None => self.exact_distance(probe, id),
         }
@@ -237,11 +250,16 @@ impl Index {
     #[inline(always)]
     pub(crate) fn distances(&self, probe: &Probe, four: &[NodeId], mut each: impl FnMut(NodeId, f32)) {
         if let &[a, b, c, d] = four {
-            let distances = match (&self.codes, &self.rows) {
+            let distances = match (self.codes.at(probe.rung), &self.rows) {
                 (Some(codes), _) => codes.distance4(&probe.code, [a, b, c, d], self.kernels),
                 (None, Some(rows)) => self.row_distance4(rows, probe, [a, b, c, d]),
                 (None, None) => unreachable!("a set has rows or codes"),
             };
+            four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
+        } else if let (&[first, .., last], Some(codes)) = (four, self.codes.at(probe.rung)) {
+            // The last stands in for those that are not there.
+            let padded = [first, four[1], *four.get(2).unwrap_or(&last), last];
+            let distances = codes.distance4(&probe.code, padded, self.kernels);
             four.iter().zip(distances).for_each(|(&id, distance)| each(id, distance));
         } else {
             four.iter().for_each(|&id| each(id, self.distance(probe, id)));
@@ -249,8 +267,8 @@ impl Index {
     }
 
     /// How many candidates are measured exactly for a hit.
-    pub(crate) fn rescored_per_hit(&self) -> usize {
-        match self.codes.as_ref().map(Codes::form) {
+    pub(crate) fn rescored_per_hit(&self, probe: &Probe) -> usize {
+        match self.codes.at(probe.rung).map(Codes::form) {
             Some(Form::Bits2) => 3,
             Some(Form::Bits4 | Form::Bits8) => 2,
             Some(Form::Q8 | Form::Signs) | None => 1,
@@ -259,12 +277,12 @@ impl Index {
 
     /// The standard deviation of distances that are estimated by codes.
     pub(crate) fn estimate_deviation(&self, probe: &Probe) -> f32 {
-        self.codes.as_ref().map_or(0.0, |codes| codes.deviation(&probe.code))
+        self.codes.at(probe.rung).map_or(0.0, |codes| codes.deviation(&probe.code))
     }
 
     /// A radius by the estimates of codes that leaves out hardly anything within `radius`.
-    pub(crate) fn widened(&self, radius: f32) -> f32 {
-        match self.codes.as_ref().map(Codes::form) {
+    pub(crate) fn widened(&self, probe: &Probe, radius: f32) -> f32 {
+        match self.codes.at(probe.rung).map(Codes::form) {
             Some(Form::Bits2) => radius * 1.15 + 0.02,
             Some(Form::Bits4) => radius * 1.05 + 0.01,
             Some(Form::Bits8) => radius * 1.01 + 0.001,
@@ -273,13 +291,13 @@ impl Index {
     }
 
     /// Whether distances of a walk are estimates, to be told exactly from the rows.
-    pub(crate) fn is_coded(&self) -> bool {
-        self.codes.is_some() && self.rows.is_some()
+    pub(crate) fn is_coded(&self, probe: &Probe) -> bool {
+        self.rows.is_some() && self.codes.at(probe.rung).is_some()
     }
 
     /// The distance that scores are told from. `probe` was prepared from a vector.
     pub(crate) fn exact_distance(&self, probe: &Probe, id: NodeId) -> f32 {
-        match (&self.rows, &self.codes) {
+        match (&self.rows, self.codes.only()) {
             (Some(rows), _) => self.row_distance(probe.offset, &probe.floats, rows.row(id)),
             (None, Some(codes)) => codes.distance(&probe.code, id, self.kernels),
             (None, None) => unreachable!("a set has rows or codes"),
@@ -304,7 +322,7 @@ impl Index {
             Some(rows) => self.row_distance(0.0, rows.row(a), rows.row(b)),
             None => {
                 let mut probe = Probe::default();
-                self.probe_stored(a, &mut probe);
+                self.probe_stored(a, self.codes.walked(), &mut probe);
                 probe.code.offset = 0.0;
                 self.distance(&probe, b)
             }
@@ -331,8 +349,8 @@ impl Index {
 
     /// Asks the cache for what `distance` reads of a node.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, id: NodeId) {
-        match (&self.codes, &self.rows) {
+    pub(crate) fn prefetch(&self, probe: &Probe, id: NodeId) {
+        match (self.codes.at(probe.rung), &self.rows) {
             (Some(codes), _) => codes.prefetch(id),
             (None, Some(rows)) => rows.prefetch(id, LINES_AHEAD),
             (None, None) => {}
@@ -350,7 +368,7 @@ impl Index {
 
     /// The stored vector: normalised under the cosine, decoded under Q8 and BIN.
     pub(crate) fn stored(&self, id: NodeId) -> Vec<f32> {
-        match (&self.rows, &self.codes) {
+        match (&self.rows, self.codes.only()) {
             (Some(rows), _) => floats(rows.row(id), self.params.dim as usize).to_vec(),
             (None, Some(codes)) => codes.decode(id),
             (None, None) => unreachable!("a set has rows or codes"),
@@ -359,7 +377,7 @@ impl Index {
 
     /// The stored bytes in Redis's form, and the range of a Q8 row.
     pub(crate) fn blob(&self, id: NodeId) -> (Vec<u8>, Option<f32>) {
-        match (&self.rows, &self.codes) {
+        match (&self.rows, self.codes.only()) {
             (Some(rows), _) => {
                 let row = floats(rows.row(id), self.params.dim as usize);
                 (row.iter().flat_map(|x| x.to_le_bytes()).collect(), None)

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 
 use super::{Index, Probe};
 use crate::graph::{Graph, NodeId};
+use crate::ladder::Rung;
 use crate::pool::Candidate;
 
 /// How much nearer the chosen neighbor must be. The paper has 1; a little more (as Vamana has it) keeps more
@@ -83,11 +84,12 @@ impl Selection {
 
 impl Index {
     /// SELECT-NEIGHBORS-HEURISTIC: at most `m` of `candidates` (nearest first), in `selection.chosen`: the
-    /// diverse ones, then the occluded, then the duplicates.
+    /// diverse ones, then the occluded, then the duplicates. They are measured by the codes of `rung`.
     pub(super) fn select_neighbors_heuristic(
         &self,
         candidates: &[Candidate],
         m: usize,
+        rung: Rung,
         selection: &mut Selection,
     ) {
         selection.clear();
@@ -95,7 +97,7 @@ impl Index {
             if selection.chosen.len() == m {
                 break;
             }
-            self.sort_in(candidate, selection);
+            self.sort_in(candidate, rung, selection);
         }
         let Selection { chosen, occluded, duplicates, .. } = selection;
         let room = m - chosen.len();
@@ -103,8 +105,8 @@ impl Index {
     }
 
     /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
-    fn sort_in(&self, candidate: Candidate, selection: &mut Selection) {
-        self.probe_stored(candidate.id, &mut selection.probe);
+    fn sort_in(&self, candidate: Candidate, rung: Rung, selection: &mut Selection) {
+        self.probe_stored(candidate.id, rung, &mut selection.probe);
         for neighbor in selection.chosen.iter().take(MAX_WEIGHED) {
             let between = self.distance(&selection.probe, neighbor.id);
             if between <= SUSPECT_DISTANCE && self.are_equal(candidate.id, neighbor.id) {
@@ -131,7 +133,7 @@ impl Index {
             return true;
         }
         let mut probe = std::mem::take(&mut selection.newcomer);
-        self.probe_stored(node, &mut probe);
+        self.probe_stored(node, self.codes.walked(), &mut probe);
         let newcomer = Newcomer { probe: &probe, distance: neighbor.distance, id: Some(node) };
         let victim = self.choose_victim(newcomer, neighbor.id, level, selection);
         selection.newcomer = probe;
@@ -188,7 +190,7 @@ impl Index {
         around.clear();
         around.extend(self.graph.neighbors(base, level));
         weighed.clear();
-        self.probe_stored(base, probe);
+        self.probe_stored(base, newcomer.probe.rung(), probe);
         for four in around.chunks(4) {
             self.distances(probe, four, |id, distance| {
                 weighed.push(Weighed { neighbor: Candidate { distance, id }, to_newcomer: f32::MAX });

@@ -27,17 +27,44 @@ pub enum Progress {
 }
 
 impl Index {
-    /// Goes greedily from the entry point down to the level above `level`; leaves the entry for it in
-    /// `walk.found`. Returns the level it began on. A few hundred distances at most.
+    /// Goes greedily down to the level above `level`, from the tallest node and, on the levels that they have,
+    /// from the nearest of the other entry points; leaves the entry for `level` in `walk.found`. Returns the
+    /// level it began on. A few hundred distances at most.
     pub(crate) fn descend(&self, probe: &Probe, level: usize, walk: &mut Walk) -> Option<usize> {
         let entry = self.graph.entry()?;
         let top = self.graph.node(entry).level();
+        let mut entries = std::mem::take(&mut walk.entries);
+        self.measure_entries(probe, &mut entries);
         walk.found.clear();
         walk.found.push(Candidate { distance: self.distance(probe, entry), id: entry });
         for level in (level + 1..=top).rev() {
+            let nearest = entries.iter().find(|entry| self.graph.node(entry.id).level() >= level);
+            if let Some(nearest) = nearest
+                && nearest.distance < walk.found[0].distance
+            {
+                walk.found[0] = *nearest;
+            }
             self.search_layer(probe, 1, 1, level, walk);
         }
+        walk.entries = entries;
         Some(top)
+    }
+
+    /// The entry points, the nearest first.
+    fn measure_entries(&self, probe: &Probe, entries: &mut Vec<Candidate>) {
+        entries.clear();
+        let mut four = [NodeId(0); LANES];
+        let mut n = 0;
+        for id in self.graph.entries() {
+            four[n] = id;
+            n += 1;
+            if n == LANES {
+                self.distances(probe, &four, |id, distance| entries.push(Candidate { distance, id }));
+                n = 0;
+            }
+        }
+        self.distances(probe, &four[..n], |id, distance| entries.push(Candidate { distance, id }));
+        entries.sort_unstable();
     }
 
     /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace
@@ -172,11 +199,11 @@ impl Index {
             let Some(nearest) = pool.next() else { return Progress::Done };
             self.gather(nearest, level, visited, fresh, roles, filter);
             *budget = budget.saturating_sub(fresh.len().max(1));
-            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(id));
+            fresh.iter().take(NODES_AHEAD).for_each(|&id| self.prefetch(probe, id));
             let mut rest = fresh.as_slice();
             while !rest.is_empty() {
                 let (four, ahead) = rest.split_at(LANES.min(rest.len()));
-                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&id| self.prefetch(id));
+                ahead.iter().skip(NODES_AHEAD - LANES).take(LANES).for_each(|&id| self.prefetch(probe, id));
                 let mut role = roles.iter().skip(fresh.len() - rest.len());
                 self.distances(probe, four, |id, distance| {
                     let role = if F::SELECTIVE { role.next() } else { None };

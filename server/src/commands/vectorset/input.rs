@@ -36,8 +36,29 @@ fn read_vector(args: Args<'_>, at: &mut usize) -> Option<Vec<f32>> {
         return None;
     };
     *at = cursor.position();
-    let is_sound = !vector.is_empty() && vector.iter().all(|x| x.is_finite());
+    let is_sound = !vector.is_empty() && are_finite(vector.iter().copied());
     is_sound.then_some(vector)
+}
+
+/// Looks at all of them, so that it can look at many at a time.
+fn are_finite(components: impl Iterator<Item = f32>) -> bool {
+    components.fold(true, |are_finite, x| are_finite & x.is_finite())
+}
+
+/// How many components the vector at argument `at` has, if it is sound; `at` moves past it. Nothing is kept of it.
+pub(super) fn check_vector(args: Args<'_>, at: &mut usize) -> Result<usize, CommandError> {
+    let mut cursor = args.cursor(*at);
+    if let (Some(form), Some(blob)) = (cursor.maybe_next(), cursor.maybe_next())
+        && is_word(form, "FP32")
+    {
+        let (numbers, rest) = blob.as_chunks();
+        let is_sound = rest.is_empty()
+            && (1..=MAX_DIM as usize).contains(&numbers.len())
+            && are_finite(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        *at = cursor.position();
+        return if is_sound { Ok(numbers.len()) } else { Err(INVALID_VECTOR) };
+    }
+    parse_vector(args, at).map(|vector| vector.len())
 }
 
 /// Whether a vector begins at argument `at`.

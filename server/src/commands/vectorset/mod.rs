@@ -1,6 +1,6 @@
 //! Vector set commands (<https://redis.io/docs/latest/commands/?group=module>).
 //!
-//! VADD, VREM and VSETATTR run at the owner, the only one who writes. The others run on the worker that received
+//! VADD, VREM and VSETATTR run at the owner, the only one who writes; the long ones of them are jobs. The others run on the worker that received
 //! them, on the published set, while the owner goes on writing: a handler pins the thread's epoch once, and what it
 //! borrows lives as long.
 //!
@@ -13,6 +13,7 @@
 //! Redis registers these commands without arity: each handler counts its arguments before it touches them.
 
 mod add;
+mod addition_job;
 mod input;
 mod reads;
 mod remove;

@@ -83,7 +83,9 @@ pub(super) fn vinfo(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outc
         Metric::L2 => Some("l2"),
         Metric::Ip => Some("ip"),
     };
-    ctx.reply.map(1 + numbers.len() + usize::from(metric.is_some()));
+    // Likewise: only sets of Redis's size in which the width of codes was looked at have it.
+    let checked = set.checked_width();
+    ctx.reply.map(1 + numbers.len() + usize::from(metric.is_some()) + 2 * usize::from(checked.is_some()));
     ctx.reply.simple("quant-type");
     ctx.reply.simple(quantization_name(params.quantization));
     if let Some(metric) = metric {
@@ -93,6 +95,12 @@ pub(super) fn vinfo(ctx: &mut Ctx<'_>, found: Found<'_>, args: Args<'_>) -> Outc
     for (name, number) in numbers {
         ctx.reply.simple(name);
         ctx.reply.integer(number);
+    }
+    if let Some(checked) = checked {
+        ctx.reply.simple("code-bits");
+        ctx.reply.integer(i64::from(checked.bits));
+        ctx.reply.simple("code-recall");
+        ctx.reply.double((checked.recall * 1e4).round() / 1e4);
     }
     Ok(())
 }

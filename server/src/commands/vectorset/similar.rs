@@ -6,7 +6,7 @@
 //! changes nothing: a search runs on the worker that received it anyway. 3. EPSILON with a COUNT above EF is a true
 //! radial search: everything within it is found, up to COUNT. Otherwise it cuts, as in Redis. 4. EPSILON of a set with
 //! METRIC L2 is the distance itself; with METRIC IP there is no distance, and it is refused. 5. Without FILTER-EF a FILTER
-//! finds COUNT elements whenever as many match; Redis looks at 100 x COUNT.
+//! finds COUNT elements whenever as many match; Redis looks at 100 x COUNT. 6. A FILTER of more than 256 KiB is refused.
 
 use std::borrow::Cow;
 
@@ -93,6 +93,8 @@ struct Running {
     set_uid: u64,
     options: Options,
     search: Kind,
+    /// What was taken off the budget for it.
+    charged: usize,
     /// Keeps what the first slice saw, once there is a second.
     hold: Option<Hold>,
 }
@@ -124,7 +126,7 @@ impl Running {
                     .map(|()| Kind::Filtered(Box::new(search), filter))
             }
         };
-        Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, hold: None })
+        Ok(Self { set_uid: set.uid(), options, search: search.map_err(error_of)?, charged: 0, hold: None })
     }
 
     /// Searches as long as the turn has distances left; then replies, or asks for another turn.
@@ -137,15 +139,17 @@ impl Running {
                 ctx.work.is_unfinished = true;
                 return Progress::Unfinished;
             }
-            let before = self.spent();
             let progress = match &mut self.search {
                 Kind::Plain(search) => search.step(set, &All, budget, guard),
                 Kind::Filtered(search, filter) => search.step(set, filter, budget, guard),
             };
             match progress {
-                Progress::Unfinished => ctx.work.spend(budget, dim),
+                Progress::Unfinished => {
+                    self.charged = self.spent();
+                    ctx.work.spend(budget, dim);
+                }
                 Progress::Done => {
-                    ctx.work.spend(self.spent() - before, dim);
+                    ctx.work.spend(self.spent() - self.charged, dim);
                     match &mut self.search {
                         Kind::Plain(search) => self.options.reply(ctx, &search.hits(set, guard)),
                         Kind::Filtered(search, _) => self.options.reply(ctx, &search.hits(set, guard)),
@@ -251,7 +255,11 @@ impl Options {
             } else if is_word(word, "FILTER-EF") {
                 options.filter_ef = positive(cursor.maybe_next().ok_or(SYNTAX)?, "ERR invalid FILTER-EF")?;
             } else if is_word(word, "FILTER") {
-                let filter = Filter::compile(cursor.maybe_next().ok_or(SYNTAX)?);
+                let text = cursor.maybe_next().ok_or(SYNTAX)?;
+                if text.len() > Filter::MAX_SOURCE_BYTES {
+                    return Err(CommandError::text("ERR FILTER expression is longer than 256 KiB"));
+                }
+                let filter = Filter::compile(text);
                 options.filter =
                     Some(filter.map_err(|error| CommandError::Bytes([FILTER_SYNTAX, error.rest].concat()))?);
             } else {

@@ -24,6 +24,7 @@ enum Step {
     /// To `ms` from now, or to none.
     Deadline(usize, Option<i64>),
     Deadlines(i64),
+    SetUntil(Vec<u8>, Vec<u8>, i64),
     Clock(i64),
     RemoveDead(usize),
     Sample(usize),
@@ -60,6 +61,7 @@ fn timed_step() -> impl Strategy<Value = Step> {
         6 => step(),
         6 => (any::<usize>(), proptest::option::weighted(0.8, deadline())).prop_map(|(n, ms)| Step::Deadline(n, ms)),
         1 => deadline().prop_map(Step::Deadlines),
+        4 => (text(), text(), deadline()).prop_map(|(f, v, ms)| Step::SetUntil(f, v, ms)),
         2 => prop_oneof![0..50_i64, 0..5000_i64].prop_map(Step::Clock),
         2 => prop_oneof![1..4_usize, Just(usize::MAX)].prop_map(Step::RemoveDead),
     ]
@@ -120,6 +122,13 @@ impl Tried {
             Step::Deadlines(ms) => {
                 let fields: Vec<Vec<u8>> = self.model.keys().cloned().collect();
                 fields.iter().for_each(|field| self.set_deadline(field, Some(ms), limits));
+            }
+            Step::SetUntil(field, value, ms) => {
+                let deadline_ms = self.now_ms + ms;
+                self.hash.track_deadlines(limits.seed);
+                let stored = self.hash.set_until(&field, &value, deadline_ms, limits);
+                let old = self.model.insert(field, (value, Some(deadline_ms)));
+                assert_eq!(stored, if old.is_none() { Stored::New } else { Stored::Replaced });
             }
             Step::Clock(ms) => self.now_ms += ms,
             Step::RemoveDead(budget) => {
