@@ -261,9 +261,7 @@ words_of! {
 pub(super) fn find_word<T: Copy>(words: &[(&str, T)], word: &[u8]) -> Result<T, Fault> {
     let found = words.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(word));
     found.map(|&(_, value)| value).ok_or_else(|| {
-        // Redis 8.2.3's text does not have the two policies of 8.6.
-        let names = words.iter().map(|&(name, _)| name).filter(|name| !name.ends_with("-lrm"));
-        let names: Vec<&str> = names.collect();
+        let names: Vec<&str> = words.iter().map(|&(name, _)| name).collect();
         format!("argument(s) must be one of the following: {}", names.join(", ")).into()
     })
 }
