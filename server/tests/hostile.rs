@@ -350,3 +350,29 @@ fn soft_limit() -> usize {
 fn args(words: &[&str]) -> Vec<String> {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
+
+/// A long request waits for keys that somebody else holds, and the socket keeps what follows it: read when it has run.
+#[test]
+fn a_request_behind_a_long_one_that_waited_is_read() {
+    const ROUNDS: usize = 60;
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let port = server.port;
+    let long = "x".repeat(3_000_000);
+    std::thread::scope(|scope| {
+        for client in 0..3usize {
+            let long = &long;
+            scope.spawn(move || {
+                let mut conn = Conn::open(port);
+                for round in 0..ROUNDS {
+                    let (from, to) = (format!("none{round}"), format!("to{}", (round * 7 + client) % 20));
+                    conn.call(&["SORT", &from, "ALPHA", "STORE", &to, "GET", "k*"]);
+                    let key = format!("big{}", (round * 3 + client) % 20);
+                    conn.send(&["SET", &key, long]).expect("sent");
+                    conn.send(&["GET", &key]).expect("sent");
+                    assert_eq!(conn.read().expect("SET is answered"), Reply::Simple(b"OK".to_vec()));
+                    assert!(!conn.read().expect("GET is answered").is_error());
+                }
+            });
+        }
+    });
+}

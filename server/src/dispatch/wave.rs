@@ -124,7 +124,8 @@ impl Node {
         if client.parked == Parked::Hold {
             client.parked = Parked::No;
             self.run_query(&mut client, Admit::First);
-            if client.parked == Parked::No && !client.query.is_empty() && !client.is_queued {
+            // Also if nothing of its input is left: its socket may have been kept from reading meanwhile.
+            if client.parked == Parked::No && !client.is_queued {
                 client.is_queued = true;
                 self.runnable.push_back(id);
             }

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Bytes of memory for a byte of payload.
 const MAX_RATIO: usize = 10;
+const TINY_MAX_RATIO: usize = 14;
 /// And for the smallest payload: an empty table and its like.
 const MAX_FIXED_BYTES: usize = 2048;
 /// What LZF can make of a byte at most: a match of 264 bytes takes three.
@@ -245,9 +246,8 @@ fn tiny_elements_by_the_thousand() {
         let ratio = n_held as f64 / payload.len() as f64;
         println!("type {kind:2}: {} bytes of payload, memory at most {ratio:.2}x", payload.len());
         assert!(restored.is_some(), "type {kind} is refused");
-        // Two letters and an infinite score are four bytes in the oldest form of a sorted set, two letters and a near deadline
-        // five in that of a hash, a number two bytes in an intset, and no table is that small.
-        let max = if matches!(kind, 3 | 11 | 24) { 14 } else { MAX_RATIO };
+        // Elements of two letters or bytes: the smallest forms hold them in four bytes and less, and no table is that small.
+        let max = TINY_MAX_RATIO;
         assert!(n_held <= max * payload.len(), "type {kind}: {ratio:.2}x");
     }
 }
