@@ -93,6 +93,8 @@ impl Node {
                 let shard = shard.expect("a whole-shard lend returns the shard");
                 let stand_in = std::mem::replace(&mut self.shard, shard);
                 self.shard.stats.add(&stand_in.stats);
+                // What the configuration says of access clocks may have changed meanwhile.
+                self.take_memory_rules();
                 for client in self.unwatches_while_away.take().unwrap_or_default() {
                     self.unwatch_here(client);
                 }
