@@ -155,6 +155,30 @@ fn others_see_all_of_it_or_nothing() {
     }
 }
 
+/// SORT waits for its keys and for those that it may look up, as every other command does: also where one worker has them all.
+#[test]
+fn a_sort_waits_for_the_keys_that_are_held() {
+    const N: usize = 1_500;
+    for threads in [1, 2] {
+        let (server, mut conn, mut rng) = start(threads);
+        let mut other = server.connect();
+        let rows: Vec<Vec<f32>> = (0..N).map(|_| random_row(&mut rng)).collect();
+        for sort in ["SORT nothing STORE v", "SORT nothing BY w* GET k* STORE v"] {
+            conn.call(&vmadd("v", &rows[..1], &[]));
+            conn.send(&vmadd("v", &rows, &[])).expect("sent");
+            // A turn each: the addition is read meanwhile, and far from done.
+            (0..20).for_each(|_| drop(words(&mut other, "PING")));
+            assert_eq!(words(&mut other, sort), Reply::Int(0));
+            let n_new = conn.read().expect("a reply");
+            let is_there = words(&mut conn, "EXISTS v");
+            // Whichever came first, all of it did: after the addition nothing is left, before it all are new.
+            let orders = [(Reply::Int(N as i64 - 1), Reply::Int(0)), (Reply::Int(N as i64), Reply::Int(1))];
+            assert!(orders.contains(&(n_new, is_there)), "{sort}, {threads} workers");
+            words(&mut conn, "DEL v");
+        }
+    }
+}
+
 /// A client goes away, and FLUSHALL, SWAPDB and deadlines come, while long commands run: the server and the key are fine after.
 #[test]
 fn nothing_is_left_of_what_was_given_up() {

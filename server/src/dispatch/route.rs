@@ -7,7 +7,7 @@ use super::wave::{Admit, Item};
 use super::{CREDIT, Node, gate};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked, ReplyMode, Slot};
-use crate::command::{Command, Flags, Flow, Handler};
+use crate::command::{Command, Flags, Flow, Handler, ShardHandler};
 use crate::commands::{KeyShape, Row};
 use crate::error::CommandError;
 use crate::lend::holds::Who;
@@ -123,30 +123,11 @@ impl Node {
                         node.run_shard(client, handler, args);
                     })
                 }
-                KeyShape::Many if self.n_shards() == 1 => {
-                    self.route_single(client, row, self.id, args, admit, |node, client, args| {
-                        node.run_shard(client, handler, args);
-                    })
-                }
-                KeyShape::Many => match self.single_owner(row, args) {
-                    Some(shard) => {
-                        self.route_single(client, row, shard, args, admit, |node, client, args| {
-                            node.run_shard(client, handler, args);
-                        })
-                    }
-                    None => self.start_lend(client, row, args),
-                },
+                KeyShape::Many => self.route_many(client, row, handler, args, admit),
             },
-            Handler::Roaming(handler, _) if self.n_shards() == 1 => {
-                self.run_shard(client, handler, args);
-                Step::Done
-            }
-            Handler::Roaming(_, roams) if roams(args) => self.start_lend(client, row, args),
-            Handler::Roaming(handler, _) => match self.single_owner(row, args) {
-                Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
-                    node.run_shard(client, handler, args);
-                }),
-                None => self.start_lend(client, row, args),
+            Handler::Roaming(handler, roams) => match roams(args) {
+                true => self.route_whole(client, row, handler, args, admit),
+                false => self.route_many(client, row, handler, args, admit),
             },
             Handler::Any(handler) => self.route_any(client, row, item, args, admit, handler),
             Handler::Cursor(handler) => {
@@ -156,14 +137,7 @@ impl Node {
                 })
             }
             Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
-            Handler::Whole(handler) => match self.n_shards() {
-                1 if self.waits_for_all(client, admit) => Step::Parked,
-                1 => {
-                    self.run_shard(client, handler, args);
-                    Step::Done
-                }
-                _ => self.start_lend(client, row, args),
-            },
+            Handler::Whole(handler) => self.route_whole(client, row, handler, args, admit),
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
             Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));
@@ -174,6 +148,44 @@ impl Node {
                 Step::Done
             }
         }
+    }
+
+    /// A request whose keys may have several owners.
+    #[inline]
+    fn route_many(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        handler: ShardHandler,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
+        let owner = if self.n_shards() == 1 { Some(self.id) } else { self.single_owner(row, args) };
+        match owner {
+            Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
+                node.run_shard(client, handler, args);
+            }),
+            None => self.start_lend(client, row, args),
+        }
+    }
+
+    /// A request that may touch any key.
+    fn route_whole(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        handler: ShardHandler,
+        args: Args<'_>,
+        admit: Admit,
+    ) -> Step {
+        if self.n_shards() > 1 {
+            return self.start_lend(client, row, args);
+        }
+        if self.waits_for_all(client, admit) {
+            return Step::Parked;
+        }
+        self.run_shard(client, handler, args);
+        Step::Done
     }
 
     /// A request whose keys have one owner.
