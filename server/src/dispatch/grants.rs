@@ -73,6 +73,9 @@ impl Node {
             }
         }
         outbox.push_grant(lend, is_touched, self.now_ms, &loans);
+        if mode == HoldMode::Whole {
+            self.configure_shard();
+        }
         self.asks.get_mut(&(to, lend)).expect("seen above").keys = keys;
     }
 
@@ -91,10 +94,11 @@ impl Node {
         match ask.mode {
             HoldMode::Whole => {
                 let shard = shard.expect("a whole-shard lend returns the shard");
+                // What guests of the stand-in have told goes out before it does.
+                self.send_deliveries();
                 let stand_in = std::mem::replace(&mut self.shard, shard);
                 self.shard.stats.add(&stand_in.stats);
-                // What the configuration says of access clocks may have changed meanwhile.
-                self.take_memory_rules();
+                self.configure_shard();
                 for client in self.unwatches_while_away.take().unwrap_or_default() {
                     self.unwatch_here(client);
                 }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Node;
 use crate::alloc;
-use crate::evict::{self, Rules};
+use crate::evict::Rules;
 use crate::server::WorkerStats;
 
 /// Keys that go before one command.
@@ -64,12 +64,8 @@ pub(super) struct MemoryLimit {
 
 impl Node {
     /// What a new configuration says.
-    pub(super) fn take_memory_rules(&mut self) {
+    pub(super) fn take_memory_limit(&mut self) {
         let config = &self.config;
-        let (tracking, factor, decay) =
-            (evict::tracking(config.maxmemory_policy), config.lfu_log_factor, config.lfu_decay_time);
-        self.shard.set_access_rules(self.now_ms, |access| access.set_rules(tracking, factor, decay));
-        self.shard.candidates.clear();
         let memory = &mut self.memory;
         alloc::limit_kept_large(config.maxmemory);
         memory.limit = config.maxmemory.min(i64::MAX as u64) as i64;

@@ -65,6 +65,7 @@ use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
+use crate::evict;
 use crate::lend::holds::{Freed, Holds};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
@@ -240,8 +241,6 @@ impl Node {
         self.catch_up();
         self.shard.tell_time(now_ms);
         self.look_at_memory();
-        // A shard that was away as a whole may have missed a change.
-        self.shard.set_notified(self.config.notify_keyspace_events);
         self.look_at_pause();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
@@ -287,8 +286,21 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
-        self.take_memory_rules();
+        self.configure_shard();
+        self.take_memory_limit();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
+    }
+
+    /// Tells the shard in place what the configuration says: at a change, and whenever another comes into that place.
+    fn configure_shard(&mut self) {
+        let Config { maxmemory_policy, lfu_log_factor, lfu_decay_time, notify_keyspace_events, .. } =
+            *self.config;
+        let tracking = evict::tracking(maxmemory_policy);
+        self.shard.set_access_rules(self.now_ms, |access| {
+            access.set_rules(tracking, lfu_log_factor, lfu_decay_time);
+        });
+        self.shard.candidates.clear();
+        self.shard.set_notified(notify_keyspace_events);
     }
 
     /// Whether there is work that waits for no event.
