@@ -199,7 +199,8 @@ impl Shard {
     #[inline]
     pub fn keyspace_and_lookups(&mut self, db: DbIndex) -> (&mut Keyspace, Lookups<'_>) {
         if self.is_observed {
-            self.record_births_before_lookups();
+            // A key can be new without another event (BITFIELD whose OVERFLOW FAIL refuses): what is missed next comes behind it.
+            self.record_births();
         }
         let Self { keyspaces, stats, events, .. } = self;
         (&mut keyspaces[db.0 as usize], Lookups { db, stats, events })
@@ -276,45 +277,40 @@ impl Shard {
     #[inline]
     pub fn touched(&mut self, db: DbIndex, key: &[u8]) {
         if self.is_observed {
-            self.tell_observers(db, key, EventClass::Module, "");
+            self.note_write(db, key, false);
         }
     }
 
     #[cold]
     fn tell_observers(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        if self.events.is_open() {
+            // Behind the events of the keys that are new since the last.
+            self.record_births();
+            self.events.push(Event { db, class, name: event, key: key.into() });
+        }
+        self.note_write(db, key, class == EventClass::Expired);
+    }
+
+    /// A write of `key`, without its event.
+    fn note_write(&mut self, db: DbIndex, key: &[u8], is_expiry: bool) {
         if self.is_modification_tracked {
             self.keyspaces[db.0 as usize].mark_new(&Key::new(key, self.hash_seed));
-        }
-        if self.events.is_open() {
-            self.record(db, key, class, event);
         }
         if let Some(changes) = &mut self.guest_changes {
             changes.push((db, key.into()));
         }
-        self.touch_watchers(db, key, class == EventClass::Expired);
+        self.touch_watchers(db, key, is_expiry);
     }
 
-    /// Notes an event behind those of the keys that are new since the last.
-    fn record(&mut self, db: DbIndex, key: &[u8], class: EventClass, name: &'static str) {
-        self.record_births();
-        if !name.is_empty() {
-            self.events.push(Event { db, class, name, key: key.into() });
-        }
-    }
-
+    #[cold]
     fn record_births(&mut self) {
+        if !self.events.wants(EventClass::New) {
+            return;
+        }
         for (db, keyspace) in self.keyspaces.iter_mut().enumerate() {
             for key in keyspace.take_births() {
                 self.events.push(Event { db: DbIndex(db as u16), class: EventClass::New, name: "new", key });
             }
-        }
-    }
-
-    /// A key can be new without another event (BITFIELD whose OVERFLOW FAIL refuses): what is missed next comes behind it.
-    #[cold]
-    fn record_births_before_lookups(&mut self) {
-        if self.events.is_open() {
-            self.record_births();
         }
     }
 
