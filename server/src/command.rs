@@ -387,6 +387,14 @@ impl<'a> Ctx<'a> {
         self.shard.touched(self.caller.db, key.bytes);
     }
 
+    /// Reports `event` on a collection that has lost elements, and removes it if none is left.
+    pub fn shrunk(&mut self, key: &Key<'_>, class: EventClass, event: &'static str, is_empty: bool) {
+        self.changed(key, class, event);
+        if is_empty {
+            self.remove_emptied(key);
+        }
+    }
+
     /// Removes a key whose collection has lost its last element, and reports it.
     pub fn remove_emptied(&mut self, key: &Key<'_>) {
         self.shard.remove(self.at(), key);

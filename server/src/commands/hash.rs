@@ -151,10 +151,7 @@ fn hdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let (after_ms, is_empty) = (hash.earliest_ms(), hash.is_empty());
     ctx.shard.refile_fields(ctx.at(), &key, before_ms, after_ms);
     if n_removed > 0 {
-        ctx.changed(&key, EventClass::Hash, "hdel");
-        if is_empty {
-            ctx.remove_emptied(&key);
-        }
+        ctx.shrunk(&key, EventClass::Hash, "hdel", is_empty);
     }
     ctx.reply.integer(n_removed as i64);
     Ok(())

@@ -11,7 +11,6 @@ use crate::access::reply_element;
 use crate::args::Args;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Key;
 use crate::shard::EventClass;
 use crate::types::list::End;
 use crate::types::{Limits, List};
@@ -114,7 +113,7 @@ fn pop_one(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
     }
     list.pop(end, ctx.limits);
     let is_empty = list.is_empty();
-    shrunk(ctx, &key, pop_event(end), is_empty);
+    ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
     Ok(())
 }
 
@@ -130,7 +129,7 @@ fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
         return Ok(());
     }
     let is_empty = take(list, count, end, ctx.limits, &mut ctx.reply);
-    shrunk(ctx, &key, pop_event(end), is_empty);
+    ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
     Ok(())
 }
 
@@ -156,14 +155,6 @@ pub(super) fn drop_end(list: &mut List, n: usize, end: End, limits: &Limits) {
     match end {
         End::Front => list.trim(n..len, limits),
         End::Back => list.trim(0..len - n, limits),
-    }
-}
-
-/// Reports `event` on a list that has lost elements, and removes it if none is left.
-pub(super) fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool) {
-    ctx.changed(key, EventClass::List, event);
-    if is_empty {
-        ctx.remove_emptied(key);
     }
 }
 
@@ -203,7 +194,7 @@ fn ltrim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         if !is_empty {
             list.trim(kept, ctx.limits);
         }
-        shrunk(ctx, &key, "ltrim", is_empty);
+        ctx.shrunk(&key, EventClass::List, "ltrim", is_empty);
     }
     ctx.reply.ok();
     Ok(())

@@ -4,7 +4,7 @@
 //! types are looked at before anything moves, as LMOVE does.
 //! Cost: one pass over the list for what goes by value; a move copies each element once.
 
-use super::list::{drop_end, pop_event, push_event, shrunk, take};
+use super::list::{drop_end, pop_event, push_event, take};
 use crate::access::reply_element;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, range, row};
@@ -61,7 +61,7 @@ fn lrem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let n_removed = list.remove(from, max, args.get(3), ctx.limits);
     let is_empty = list.is_empty();
     if n_removed > 0 {
-        shrunk(ctx, &key, "lrem", is_empty);
+        ctx.shrunk(&key, EventClass::List, "lrem", is_empty);
     }
     ctx.reply.integer(n_removed as i64);
     Ok(())
@@ -169,7 +169,7 @@ fn lmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.array(2);
         ctx.reply.bulk(key.bytes);
         let is_empty = take(list, count.unwrap_or(1), end, ctx.limits, &mut ctx.reply);
-        shrunk(ctx, &key, pop_event(end), is_empty);
+        ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
         return Ok(());
     }
     ctx.reply.null_array();
@@ -220,7 +220,7 @@ fn move_one(ctx: &mut Ctx<'_>, args: Args<'_>, from: End, to: End) -> Outcome {
     let list = ctx.shard.list_or_new(ctx.at(), &destination, List::new)?;
     list.push(to, std::iter::once(&element[..]), limits);
     ctx.changed(&destination, EventClass::List, push_event(to));
-    shrunk(ctx, &source, pop_event(from), is_empty);
+    ctx.shrunk(&source, EventClass::List, pop_event(from), is_empty);
     Ok(())
 }
 
@@ -300,7 +300,7 @@ fn lmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         End::Back => list.push(to, moved.iter().map(|element| &element[..]), limits),
     }
     ctx.changed(&destination, EventClass::List, push_event(to));
-    shrunk(ctx, &source, pop_event(from), is_emptied);
+    ctx.shrunk(&source, EventClass::List, pop_event(from), is_emptied);
     ctx.reply.array(n);
     moved.iter().for_each(|element| ctx.reply.bulk(element));
     Ok(())

@@ -64,18 +64,10 @@ fn srem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let n_removed = args.from(2).filter(|member| set.remove(member)).count();
     let is_empty = set.is_empty();
     if n_removed > 0 {
-        shrunk(ctx, &key, "srem", is_empty);
+        ctx.shrunk(&key, EventClass::Set, "srem", is_empty);
     }
     ctx.reply.integer(n_removed as i64);
     Ok(())
-}
-
-/// Reports `event` on a set that has lost members, and removes it if none is left.
-fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool) {
-    ctx.changed(key, EventClass::Set, event);
-    if is_empty {
-        ctx.remove_emptied(key);
-    }
 }
 
 fn smove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
@@ -95,7 +87,7 @@ fn smove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     }
     let is_empty =
         ctx.shard.set_mut(ctx.at(), &source)?.is_some_and(|set| set.remove(member) && set.is_empty());
-    shrunk(ctx, &source, "srem", is_empty);
+    ctx.shrunk(&source, EventClass::Set, "srem", is_empty);
     let set = ctx.shard.set_or_new(ctx.at(), &destination, || Set::for_members(member, 1, limits))?;
     if set.add(member, limits) {
         ctx.changed(&destination, EventClass::Set, "sadd");
@@ -155,7 +147,7 @@ fn pop_one(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         reply_element(member.as_element(), &mut ctx.reply);
     }
     let is_empty = set.is_empty();
-    shrunk(ctx, &key, "spop", is_empty);
+    ctx.shrunk(&key, EventClass::Set, "spop", is_empty);
     Ok(())
 }
 
@@ -170,12 +162,12 @@ fn pop_several(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     // Either way what may be big is freed in slices.
     if count >= set.len() {
         reply_set(set, &mut ctx.reply);
-        shrunk(ctx, &key, "spop", true);
+        ctx.shrunk(&key, EventClass::Set, "spop", true);
     } else {
         let taken = set.take_random(count, &mut random, ctx.limits);
         reply_set(&taken, &mut ctx.reply);
         ctx.keyspace().discard_object(Object::Set(taken));
-        shrunk(ctx, &key, "spop", false);
+        ctx.shrunk(&key, EventClass::Set, "spop", false);
     }
     Ok(())
 }

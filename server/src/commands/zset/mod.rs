@@ -20,7 +20,6 @@ use crate::access::reply_element;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, range as key_range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Key;
 use crate::shard::{EventClass, Shard};
 use crate::types::Zset;
 use crate::types::zset::{Direction, Edited, Scored};
@@ -189,18 +188,10 @@ fn zrem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let n_removed = args.from(2).filter(|member| zset.remove(member)).count();
     let is_empty = zset.is_empty();
     if n_removed > 0 {
-        shrunk(ctx, &key, "zrem", is_empty);
+        ctx.shrunk(&key, EventClass::SortedSet, "zrem", is_empty);
     }
     ctx.reply.integer(n_removed as i64);
     Ok(())
-}
-
-/// Reports `event` on a sorted set that has lost members, and removes it if none is left.
-fn shrunk(ctx: &mut Ctx<'_>, key: &Key<'_>, event: &'static str, is_empty: bool) {
-    ctx.changed(key, EventClass::SortedSet, event);
-    if is_empty {
-        ctx.remove_emptied(key);
-    }
 }
 
 fn zcard(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
@@ -296,7 +287,7 @@ fn pop(ctx: &mut Ctx<'_>, args: Args<'_>, from: Direction) -> Outcome {
         Proto::Resp2 | Proto::Resp3 => Form::Flat,
     };
     let is_empty = take(zset, count, from, form, &mut ctx.reply);
-    shrunk(ctx, &key, pop_event(from), is_empty);
+    ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
     Ok(())
 }
 
@@ -381,7 +372,7 @@ fn zmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.array(2);
         ctx.reply.bulk(key.bytes);
         let is_empty = take(zset, count.unwrap_or(1), from, Form::Nested, &mut ctx.reply);
-        shrunk(ctx, &key, pop_event(from), is_empty);
+        ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
         return Ok(());
     }
     ctx.reply.null_array();

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Form, shrunk};
+use super::Form;
 use crate::args::{Args, is_word};
 use crate::command::Ctx;
 use crate::error::{CommandError, Outcome};
@@ -337,7 +337,7 @@ fn remove(ctx: &mut Ctx<'_>, args: Args<'_>, by: By, event: &'static str) -> Out
         zset.remove_ranks(ranks);
     }
     if n > 0 {
-        shrunk(ctx, &key, event, is_empty);
+        ctx.shrunk(&key, EventClass::SortedSet, event, is_empty);
     }
     ctx.reply.integer(n as i64);
     Ok(())
