@@ -66,13 +66,7 @@ impl Node {
                 panic!("'{}' is not lent keys", lend.row.command.name)
             };
             let args = Args::new(&lend.text, &lend.ranges);
-            self.shard_into(
-                handler,
-                Caller { client: lend.client, db: lend.db, touch: lend.touch },
-                lend.proto,
-                out,
-                args,
-            );
+            self.shard_into(handler, lend.caller(), lend.proto, out, args);
         }
         self.collect_guests(lend);
         self.shard.end_guests()
@@ -127,7 +121,7 @@ impl Node {
             return;
         }
         let args = Args::new(&lend.text, &lend.ranges);
-        let caller = Caller { client: lend.client, db: lend.db, touch: lend.touch };
+        let caller = lend.caller();
         match lend.row.command.handler {
             Handler::Roaming(handler, _) => self.roam_into(handler, caller, lend.proto, out, args, shards),
             Handler::Whole(handler) => {

@@ -14,7 +14,7 @@ use super::gather::part_proto;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::client::ClientId;
-use crate::command::{Caller, Flow, Handler};
+use crate::command::{Flow, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::lend::holds::Who;
 use crate::message::read_ranges;
@@ -255,7 +255,7 @@ impl Node {
         };
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
-        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
+        let caller = head.caller();
         self.running = row.id;
         self.add_job(job, head.reply_to, from, caller, head.proto);
     }
@@ -268,7 +268,7 @@ impl Node {
         row: &'static Row,
         args: Args<'_>,
     ) -> Option<Box<dyn crate::command::Job>> {
-        let caller = Caller { client: head.client, db: head.db, touch: head.touch };
+        let caller = head.caller();
         let (handler, proto) = match row.command.handler {
             Handler::Shard(handler) | Handler::Cursor(handler) | Handler::Roaming(handler, _) => {
                 (handler, head.proto)

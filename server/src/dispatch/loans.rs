@@ -23,7 +23,7 @@ use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
-use crate::command::Handler;
+use crate::command::{Caller, Handler};
 use crate::commands::Row;
 use crate::keyspace::{Entry, Touch};
 use crate::lend::holds::Admission;
@@ -78,6 +78,10 @@ pub(super) struct Owner {
 }
 
 impl Lend {
+    pub(super) fn caller(&self) -> Caller {
+        Caller { client: self.client, db: self.db, touch: self.touch }
+    }
+
     pub(super) fn is_whole(&self) -> bool {
         self.mode == HoldMode::Whole
     }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use skerry_resp::reply::Proto;
 
 use crate::client::ClientId;
+use crate::command::Caller;
 use crate::keyspace::{Entry, Touch};
 use crate::pubsub::Kind;
 use crate::shard::{DbIndex, Shard};
@@ -107,6 +108,12 @@ pub struct RequestHead {
     pub hash: u64,
     /// The next of the batch's plans belongs to it.
     pub has_plans: bool,
+}
+
+impl RequestHead {
+    pub fn caller(&self) -> Caller {
+        Caller { client: self.client, db: self.db, touch: self.touch }
+    }
 }
 
 /// A published message: by which kind of subscription, and the pattern if that is one.
