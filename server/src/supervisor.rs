@@ -8,6 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use signal_hook::consts::SIGSTOP;
+
 use crate::config::Supervised;
 use crate::log;
 
@@ -48,8 +50,9 @@ impl Supervisor {
             Supervisor::Nobody => {}
             Supervisor::Upstart if state.contains("READY=1") => {
                 // Upstart lets it go on.
-                // SAFETY: a plain call that stops this process until it gets SIGCONT.
-                unsafe { libc::raise(libc::SIGSTOP) };
+                if let Err(error) = signal_hook::low_level::raise(SIGSTOP) {
+                    log::warning(&format!("Can't stop for upstart: {error}"));
+                }
             }
             Supervisor::Upstart => {}
             Supervisor::Systemd(socket) => {
