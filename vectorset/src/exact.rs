@@ -127,25 +127,14 @@ pub(crate) fn step_within<A: Admit>(
     *budget -= (from - to) as usize;
     *upto = to;
     let ids = (to..from).rev().filter_map(|place| members.get(place));
-    let mut four = [NodeId(0); LANES];
-    let mut n = 0;
     let found = &mut walk.found;
-    let mut compute = |four: &[NodeId]| {
+    in_lanes(ids.filter(|&id| !A::SELECTIVE || admission.admits(id)), |four| {
         index.distances(probe, four, |id, distance| {
             if distance <= reach {
                 found.push(Candidate { distance, id });
             }
         });
-    };
-    for id in ids.filter(|&id| !A::SELECTIVE || admission.admits(id)) {
-        four[n] = id;
-        n += 1;
-        if n == LANES {
-            compute(&four);
-            n = 0;
-        }
-    }
-    compute(&four[..n]);
+    });
     if to == 0 { Progress::Done } else { Progress::Unfinished }
 }
 
@@ -170,9 +159,7 @@ fn offer_to<P: Pool>(
     probe: &Probe,
     ids: impl Iterator<Item = NodeId>,
 ) {
-    let mut four = [NodeId(0); LANES];
-    let mut filled = 0;
-    let mut compute = |four: &[NodeId]| {
+    in_lanes(ids, |four| {
         let mut each = |id, distance| {
             pool.insert(Candidate { distance, id }, Role::Answer);
         };
@@ -180,14 +167,21 @@ fn offer_to<P: Pool>(
             Precision::Walk => index.distances(probe, four, each),
             Precision::Exact => index.exact_distances(probe, four, &mut each),
         }
-    };
+    });
+}
+
+/// Hands nodes on, as many at a time as are measured together.
+#[inline(always)]
+fn in_lanes(ids: impl Iterator<Item = NodeId>, mut compute: impl FnMut(&[NodeId])) {
+    let mut lanes = [NodeId(0); LANES];
+    let mut n = 0;
     for id in ids {
-        four[filled] = id;
-        filled += 1;
-        if filled == LANES {
-            compute(&four);
-            filled = 0;
+        lanes[n] = id;
+        n += 1;
+        if n == LANES {
+            compute(&lanes);
+            n = 0;
         }
     }
-    compute(&four[..filled]);
+    compute(&lanes[..n]);
 }
