@@ -1,29 +1,15 @@
 //! Strongly clustered rows: recall does not hang on where a search enters the graph.
 
+mod fixture;
 mod vectors;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use skerry_vectorset::epoch::{Domain, Participant};
-use skerry_vectorset::{Params, Query, SearchOptions, SearchScratch, VectorSet, Way, Writer, check};
+use fixture::Fixture;
+use skerry_vectorset::{Params, Query, SearchOptions, Way, check};
 use vectors::Random;
 
-struct Fixture {
-    set: Arc<VectorSet>,
-    writer: Writer,
-    reader: Participant,
-    scratch: SearchScratch,
-}
-
 impl Fixture {
-    fn new(params: Params) -> Fixture {
-        let domain = Domain::new(1);
-        let (set, writer) = VectorSet::create(params, domain.clone());
-        let reader = domain.register().expect("one reader");
-        Fixture { set, writer, reader, scratch: SearchScratch::new() }
-    }
-
     fn add(&mut self, i: usize, row: &[f32]) {
         self.writer.add(format!("e{i}").as_bytes(), row, None, 200, &mut self.scratch).expect("valid");
     }
@@ -67,7 +53,7 @@ fn every_cluster_is_found_whatever_the_order_of_insertion() {
         if is_mixed {
             random.shuffle(&mut rows);
         }
-        let mut set = Fixture::new(Params::new(48, 16, seed));
+        let mut set = Fixture::create(Params::new(48, 16, seed), 1);
         rows.iter().enumerate().for_each(|(i, row)| set.add(i, row));
         let report = check::check(&set.set, &set.reader.pin()).expect("sound");
         assert_eq!(report.n_reachable, rows.len(), "seed {seed}");
@@ -90,7 +76,7 @@ fn every_cluster_is_found_whatever_the_order_of_insertion() {
 fn entries_come_and_go_with_their_nodes() {
     let mut random = Random(9);
     let rows = clusters(&mut random, 16, 20, 60, 0.05);
-    let mut set = Fixture::new(Params::new(16, 4, 9));
+    let mut set = Fixture::create(Params::new(16, 4, 9), 1);
     let mut order: Vec<usize> = (0..rows.len()).collect();
     for _ in 0..3 {
         rows.iter().enumerate().for_each(|(i, row)| set.add(i, row));
@@ -107,7 +93,7 @@ fn entries_come_and_go_with_their_nodes() {
 
 /// CPU time of a load and of searches (COUNT 10 at EF 100).
 fn times(rows: impl Iterator<Item = Vec<f32>>, query: &[f32]) -> (Duration, Duration) {
-    let mut set = Fixture::new(Params::new(query.len() as u32, 16, 7));
+    let mut set = Fixture::create(Params::new(query.len() as u32, 16, 7), 1);
     let begin = thread_cpu_time();
     rows.enumerate().for_each(|(i, row)| set.add(i, &row));
     let load = thread_cpu_time() - begin;
@@ -137,14 +123,9 @@ fn compare_identical(n: usize, dim: usize) {
     assert!(identical.1 < distinct.1 * 3, "search: {:?} against {:?}", identical.1, distinct.1);
 }
 
+/// `SKERRY_IDENTICAL_ROWS=50000 cargo test --release -p skerry-vectorset --test clusters` takes half a minute.
 #[test]
 fn identical_rows_are_loaded_and_searched_as_fast_as_others() {
-    compare_identical(3_000, 64);
-}
-
-/// `cargo test --release -p skerry-vectorset --test clusters -- --ignored --nocapture`
-#[test]
-#[ignore = "half a minute"]
-fn fifty_thousand_identical_rows_are_no_special_case() {
-    compare_identical(50_000, 128);
+    let n = std::env::var("SKERRY_IDENTICAL_ROWS").map_or(3_000, |n| n.parse().expect("a number of rows"));
+    compare_identical(n, 64);
 }

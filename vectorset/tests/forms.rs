@@ -1,34 +1,21 @@
 //! What each way of storing and searching promises: scores of Q8 and BIN by a twin that reads like Redis's
 //! pages, recall of codes, metrics and layer-0 degrees against exact scans, slices against one go.
 
+mod fixture;
 mod vectors;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use skerry_vectorset::epoch::{Domain, Participant};
+use fixture::Fixture;
 use skerry_vectorset::{
     Admit, All, CodeWidth, Error, Hops, Layer0, Metric, NodeId, Params, Progress, Quantization, Query,
-    Search, SearchOptions, SearchScratch, VectorSet, Way, Writer, check,
+    Search, SearchOptions, Way, check,
 };
 use vectors::{Random, text384};
 
-struct Fixture {
-    set: Arc<VectorSet>,
-    writer: Writer,
-    reader: Participant,
-    scratch: SearchScratch,
-}
-
 impl Fixture {
-    fn new(params: Params) -> Fixture {
-        let domain = Domain::new(1);
-        let (set, writer) = VectorSet::create(params, domain.clone());
-        Fixture { set, writer, reader: domain.register().expect("one"), scratch: SearchScratch::new() }
-    }
-
     fn filled(params: Params, rows: &[Vec<f32>]) -> Fixture {
-        let mut set = Fixture::new(params);
+        let mut set = Fixture::create(params, 1);
         rows.iter().enumerate().for_each(|(i, row)| set.add(i, row));
         set
     }
@@ -399,7 +386,7 @@ fn a_radial_search_of_few_and_of_many_finds_them_all() {
 
 #[test]
 fn a_search_that_never_began_or_failed_to_has_no_hits() {
-    let set = Fixture::new(Params::new(4, 16, 1));
+    let set = Fixture::create(Params::new(4, 16, 1), 1);
     let guard = set.reader.pin();
     let mut search = Search::default();
     assert_eq!(search.step(&set.set, &All, 10, &guard), Progress::Done);

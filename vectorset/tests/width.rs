@@ -1,34 +1,24 @@
 //! Sets of automatic code width look at what their codes lose, and widen where that is too much, while
 //! searches go on.
 
+mod fixture;
 mod vectors;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use skerry_vectorset::epoch::{Domain, Participant};
+use fixture::Fixture;
 use skerry_vectorset::{
-    All, CheckedWidth, CodeWidth, Metric, Params, Progress, Query, Search, SearchOptions, SearchScratch,
-    VectorSet, Way, Writer, check,
+    All, CheckedWidth, CodeWidth, Metric, Params, Progress, Query, Search, SearchOptions, SearchScratch, Way,
+    check,
 };
 use vectors::Random;
 
 /// Rows at which codes are looked at.
 const FIRST_CHECK: usize = 10_000;
 
-struct Fixture {
-    set: Arc<VectorSet>,
-    writer: Writer,
-    reader: Participant,
-    scratch: SearchScratch,
-}
-
 impl Fixture {
     fn filled(params: Params, rows: &[Vec<f32>]) -> Fixture {
-        let domain = Domain::new(4);
-        let (set, writer) = VectorSet::create(params, domain.clone());
-        let reader = domain.register().expect("one reader");
-        let mut set = Fixture { set, writer, reader, scratch: SearchScratch::new() };
+        let mut set = Fixture::create(params, 4);
         rows.iter().enumerate().for_each(|(i, row)| set.add(i, row));
         set
     }
