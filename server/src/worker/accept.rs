@@ -1,0 +1,91 @@
+//! New connections: accepted by worker 0, handed to the least loaded worker, admitted there.
+
+use std::sync::atomic::Ordering;
+
+use mio::{Interest, Token};
+
+use super::{Arrival, Connection, Stream, Worker};
+use crate::client::{Client, Closing};
+use crate::listener::{Left, Listeners};
+
+impl Worker {
+    pub(super) fn accept(&mut self, listener: usize) {
+        let Some(listeners) = &mut self.listeners else { return };
+        let config = self.node.config.clone();
+        let (arrivals, left) = listeners.accept(listener, &config, &self.server);
+        if left != Left::Nothing {
+            self.left = left;
+        }
+        for arrival in arrivals {
+            // Least loaded worker; the count is raised here so that a burst spreads.
+            let loads = self.server.workers.iter().map(|w| w.clients.load(Ordering::Relaxed));
+            let target = loads.enumerate().min_by_key(|(_, n)| *n).map_or(0, |(at, _)| at);
+            self.server.workers[target].clients.fetch_add(1, Ordering::Relaxed);
+            if target == usize::from(self.node.id.0) {
+                self.admit(arrival);
+            } else if self.placing[target].send(arrival).is_ok() {
+                self.mesh.ring(target);
+            }
+        }
+    }
+
+    /// Accepts what earlier accepts have left, at whichever listener it waits.
+    pub(super) fn accept_left(&mut self) {
+        self.left = Left::Nothing;
+        for listener in 0..self.listeners.as_ref().map_or(0, Listeners::n_sockets) {
+            self.accept(listener);
+        }
+    }
+
+    pub(super) fn admit_arrivals(&mut self) {
+        while let Ok(arrival) = self.arrivals.try_recv() {
+            self.admit(arrival);
+        }
+    }
+
+    pub(super) fn admit(&mut self, mut arrival: Arrival) {
+        let number = self.server.next_client_number.fetch_add(1, Ordering::Relaxed);
+        let now_ms = self.node.now_ms;
+        let is_open = self.node.config.requirepass.is_empty();
+        let (is_unix, fd) = (matches!(arrival.stream, Stream::Unix(_)), arrival.stream.fd());
+        let id = self.node.connect(|id| {
+            let mut client = Client::new(id, number, now_ms);
+            client.last_active_ms = now_ms;
+            client.is_authenticated = is_open;
+            client.address = arrival.address;
+            client.local_address = arrival.local_address;
+            client.is_unix = is_unix;
+            client.fd = fd;
+            client
+        });
+        let at = id.slot();
+        if self.connections.len() <= at {
+            self.connections.resize_with(at + 1, || None);
+        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = match &mut arrival.stream {
+            Stream::Tcp(stream) => self.poll.registry().register(stream, Token(at), interest),
+            Stream::Unix(stream) => self.poll.registry().register(stream, Token(at), interest),
+        };
+        self.connections[at] = Some(Connection {
+            stream: arrival.stream,
+            id,
+            has_unread: false,
+            is_listed: false,
+            is_blocked: false,
+            is_read_closed: false,
+        });
+        if registered.is_err() {
+            self.close(id);
+            return;
+        }
+        if let Some(error) = arrival.is_refused
+            && let Some(client) = self.node.clients.get_mut(id)
+        {
+            client.out.extend_from_slice(error.as_bytes());
+            client.closing = Closing::AfterReplies;
+            client.is_dirty = true;
+            self.node.dirty.push(id);
+        }
+    }
+}
