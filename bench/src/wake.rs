@@ -1,12 +1,12 @@
 //! `skerry-bench wake`: what does a command cost that wakes other clients?
 //!
 //! ```text
-//! publish   one client, a pipeline of PUBLISHes to one channel --> n subscribers      an operation: one PUBLISH
+//! publish   m clients, each a pipeline of PUBLISHes to one channel --> n subscribers   an operation: one PUBLISH
 //! blpop     two clients a pair, in turn: RPUSH the other's list, BLPOP the own one    an operation: one such turn
 //! ```
 //!
-//! The answers are checked: each PUBLISH must reach all subscribers, in order and whole; each BLPOP must bring the pushed element.
-//! The publisher waits until a pipeline has arrived everywhere, so that no output buffer grows. Server CPU is over the whole
+//! The answers are checked: each PUBLISH must reach all subscribers, whole and in its publisher's order; each BLPOP must bring the
+//! pushed element. Publishers wait until their pipelines have arrived everywhere, so that no output buffer grows. Server CPU is over the whole
 //! window (`--server-pid`), and the JSON has the shape of the load generator's, so `scripts/compare` reads both.
 
 use crate::connection::{Connection, Handshake, Protocol, ServerAddress};
@@ -47,6 +47,8 @@ enum Mode {
         common: Common,
         #[arg(long, default_value_t = 100)]
         subscribers: usize,
+        #[arg(short, long, default_value_t = 50)]
+        clients: usize,
         #[arg(long, default_value_t = 30)]
         pipeline: usize,
         /// Bytes of a message
@@ -86,8 +88,8 @@ pub fn main(args: &[String]) -> Result<ExitCode, FlagError> {
     let argv = std::iter::once("skerry-bench wake").chain(args.iter().map(String::as_str));
     let flags = Flags::try_parse_from(argv).map_err(FlagError::Clap)?;
     let ended = match &flags.mode {
-        Mode::Publish { common, subscribers, pipeline, data_size } => {
-            publish(common, *subscribers, *pipeline, *data_size)
+        Mode::Publish { common, subscribers, clients, pipeline, data_size } => {
+            publish(common, *subscribers, *clients, *pipeline, *data_size)
         }
         Mode::Blpop { common, pairs } => blpop(common, *pairs),
     };
@@ -152,13 +154,23 @@ fn micros(since: Instant) -> u64 {
     since.elapsed().as_micros().max(1) as u64
 }
 
-fn publish(common: &Common, n_subscribers: usize, pipeline: usize, data_size: usize) -> io::Result<()> {
-    if n_subscribers == 0 || pipeline == 0 || data_size < SERIAL_BYTES {
-        return Err(io::Error::other("one subscriber, one message and eight bytes are the least"));
+fn publish(
+    common: &Common,
+    n_subscribers: usize,
+    n_clients: usize,
+    pipeline: usize,
+    data_size: usize,
+) -> io::Result<()> {
+    if n_subscribers == 0 || n_clients == 0 || pipeline == 0 || data_size < HEAD_BYTES {
+        return Err(io::Error::other("one subscriber, one client, one message and 12 bytes are the least"));
+    }
+    if n_clients > MAX_CLIENTS {
+        return Err(io::Error::other(format!("{MAX_CLIENTS} clients are the most")));
     }
     let address = common.address()?;
-    let mut listener = Listener::subscribe(&address, n_subscribers, data_size)?;
-    let mut publisher = Questioner::connect(&address, &PLAIN)?;
+    let mut listener = Listener::subscribe(&address, n_subscribers, n_clients, data_size)?;
+    let publishers = (0..n_clients).map(|_| Questioner::connect(&address, &PLAIN));
+    let mut publishers = publishers.collect::<io::Result<Vec<_>>>()?;
     let (is_over, n_arrived) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut stats = CommandStats::default();
     pin(&common.cpu, 0);
@@ -180,24 +192,29 @@ fn publish(common: &Common, n_subscribers: usize, pipeline: usize, data_size: us
             Ok(())
         };
         let published = (|| {
-            let (mut out, mut sent) = (Vec::new(), 0u64);
+            let (mut out, mut serial) = (Vec::new(), 0);
             while started.elapsed().as_secs_f64() < common.test_time {
-                out.clear();
-                for _ in 0..pipeline {
-                    encode_command(&[b"PUBLISH", CHANNEL.as_bytes(), &payload(sent, data_size)], &mut out);
-                    sent += 1;
-                }
                 let wave = Instant::now();
-                publisher.send(&out)?;
-                for _ in 0..pipeline {
-                    match reply(&mut publisher)? {
-                        Value::Integer(n) if n == n_subscribers as i64 => {}
-                        other => return Err(io::Error::other(format!("PUBLISH is answered {other:?}"))),
+                for (client, publisher) in publishers.iter_mut().enumerate() {
+                    out.clear();
+                    for serial in serial..serial + pipeline as u64 {
+                        let message = message(client, serial, data_size);
+                        encode_command(&[b"PUBLISH", CHANNEL.as_bytes(), &message], &mut out);
+                    }
+                    publisher.send(&out)?;
+                }
+                for publisher in &mut publishers {
+                    for _ in 0..pipeline {
+                        match reply(publisher)? {
+                            Value::Integer(n) if n == n_subscribers as i64 => {}
+                            other => return Err(io::Error::other(format!("PUBLISH is answered {other:?}"))),
+                        }
                     }
                 }
-                arrives(sent)?;
-                stats.latency_us.saturating_record_n(micros(wave), pipeline as u64);
-                stats.n_ops = sent;
+                serial += pipeline as u64;
+                stats.n_ops = serial * n_clients as u64;
+                arrives(stats.n_ops)?;
+                stats.latency_us.saturating_record_n(micros(wave), (pipeline * n_clients) as u64);
             }
             Ok(())
         })();
@@ -206,58 +223,52 @@ fn publish(common: &Common, n_subscribers: usize, pipeline: usize, data_size: us
     })?;
     let seconds = started.elapsed().as_secs_f64();
     let cpu = common.sample()?.since(&before);
-    common.tell(&format!("PUBLISH to {n_subscribers}"), &stats, seconds, &cpu)
+    common.tell(&format!("PUBLISH of {n_clients} clients to {n_subscribers}"), &stats, seconds, &cpu)
 }
 
-const SERIAL_BYTES: usize = 8;
+/// A message begins with its publisher, 4 digits, and its number, 8; the rest is padding.
+const HEAD_BYTES: usize = 12;
+const MAX_CLIENTS: usize = 10_000;
 
-/// A message is its number and padding.
-fn payload(serial: u64, data_size: usize) -> Vec<u8> {
-    let mut payload = format!("{:0SERIAL_BYTES$}", serial % 10u64.pow(SERIAL_BYTES as u32)).into_bytes();
-    payload.resize(data_size, b'x');
-    payload
+fn message(client: usize, serial: u64, data_size: usize) -> Vec<u8> {
+    let mut message = format!("{client:04}{:08}", serial % 100_000_000).into_bytes();
+    message.resize(data_size, b'x');
+    message
 }
 
 /// All subscriptions on one thread.
 struct Listener {
     poll: Poll,
     subscriptions: Vec<Subscription>,
-    data_size: usize,
+    /// What stands before and behind the head of a message, on the wire.
+    before: Vec<u8>,
+    behind: Vec<u8>,
 }
 
-/// One connection, and the message it must bring next.
+/// One connection.
 struct Subscription {
     connection: Connection,
-    serial: u64,
-    expected: Vec<u8>,
-    n_read: usize,
+    /// The number of the next message of each publisher.
+    serials: Vec<u64>,
+    /// Bytes that are no whole message yet.
+    rest: Vec<u8>,
 }
 
 impl Listener {
-    fn subscribe(address: &ServerAddress, n: usize, data_size: usize) -> io::Result<Self> {
+    fn subscribe(address: &ServerAddress, n: usize, n_clients: usize, data_size: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut subscriptions = Vec::new();
         for index in 0..n {
             let mut connection = Connection::open(address, &PLAIN)?;
+            confirm_subscription(&mut connection)?;
             poll.registry().register(connection.source(), Token(index), Interest::READABLE)?;
-            let mut request = Vec::new();
-            encode_command(&["SUBSCRIBE", CHANNEL], &mut request);
-            if connection.write(&request)? != request.len() {
-                return Err(io::Error::other("SUBSCRIBE does not fit a socket's buffer"));
-            }
-            let expected = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{CHANNEL}\r\n:1\r\n", CHANNEL.len());
-            subscriptions.push(Subscription { connection, serial: 0, expected: expected.into(), n_read: 0 });
+            subscriptions.push(Subscription { connection, serials: vec![0; n_clients], rest: Vec::new() });
         }
-        let mut listener = Self { poll, subscriptions, data_size };
-        // The replies of SUBSCRIBE, so that every PUBLISH finds all of them.
-        let since = Instant::now();
-        while listener.subscriptions.iter().any(|s| s.serial == 0) {
-            listener.read_ready()?;
-            if since.elapsed() > PATIENCE {
-                return Err(io::Error::other("SUBSCRIBE is not answered"));
-            }
-        }
-        Ok(listener)
+        let mut wire = Vec::new();
+        encode_command(&[b"message", CHANNEL.as_bytes(), &message(0, 0, data_size)], &mut wire);
+        let behind = wire.split_off(wire.len() - (data_size - HEAD_BYTES) - 2);
+        wire.truncate(wire.len() - HEAD_BYTES);
+        Ok(Self { poll, subscriptions, before: wire, behind })
     }
 
     fn read_until(&mut self, is_over: &AtomicBool, n_arrived: &AtomicU64) -> io::Result<()> {
@@ -282,7 +293,7 @@ impl Listener {
             loop {
                 match subscription.connection.read(&mut buffer) {
                     Ok(0) => return Err(io::Error::other("a subscriber was closed by the server")),
-                    Ok(n) => n_messages += subscription.take(&buffer[..n], self.data_size)?,
+                    Ok(n) => n_messages += subscription.take(&buffer[..n], &self.before, &self.behind)?,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                     Err(e) => return Err(e),
@@ -293,27 +304,51 @@ impl Listener {
     }
 }
 
-impl Subscription {
-    fn take(&mut self, mut bytes: &[u8], data_size: usize) -> io::Result<u64> {
-        let mut n_messages = 0;
-        while !bytes.is_empty() {
-            let rest = &self.expected[self.n_read..];
-            let n = rest.len().min(bytes.len());
-            if rest[..n] != bytes[..n] {
-                let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
-                return Err(io::Error::other(format!("message {} is {text:?}", self.serial)));
-            }
-            bytes = &bytes[n..];
-            self.n_read += n;
-            if self.n_read == self.expected.len() {
-                let payload = payload(self.serial, data_size);
-                self.expected.clear();
-                encode_command(&[b"message", CHANNEL.as_bytes(), &payload], &mut self.expected);
-                self.n_read = 0;
-                self.serial += 1;
-                n_messages += 1;
-            }
+/// Subscribes, so that every PUBLISH after it finds this connection.
+fn confirm_subscription(connection: &mut Connection) -> io::Result<()> {
+    let mut request = Vec::new();
+    encode_command(&["SUBSCRIBE", CHANNEL], &mut request);
+    if connection.write(&request)? != request.len() {
+        return Err(io::Error::other("SUBSCRIBE does not fit a socket's buffer"));
+    }
+    let expected = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{CHANNEL}\r\n:1\r\n", CHANNEL.len());
+    let (mut answer, mut buffer) = (Vec::new(), [0; 256]);
+    let since = Instant::now();
+    while answer.len() < expected.len() && since.elapsed() < PATIENCE {
+        match connection.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => answer.extend_from_slice(&buffer[..n]),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
+            Err(e) => return Err(e),
         }
+    }
+    if answer != expected.as_bytes() {
+        let answer = String::from_utf8_lossy(&answer);
+        return Err(io::Error::other(format!("SUBSCRIBE is answered {answer:?}")));
+    }
+    Ok(())
+}
+
+impl Subscription {
+    fn take(&mut self, bytes: &[u8], before: &[u8], behind: &[u8]) -> io::Result<u64> {
+        self.rest.extend_from_slice(bytes);
+        let len = before.len() + HEAD_BYTES + behind.len();
+        let mut n_messages = 0;
+        for message in self.rest.chunks_exact(len) {
+            let head = message.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+            let number = head.and_then(|head| std::str::from_utf8(head).ok()?.parse::<u64>().ok());
+            let serial = number
+                .and_then(|n| self.serials.get_mut((n / 100_000_000) as usize).map(|serial| (n, serial)));
+            match serial {
+                Some((n, serial)) if n % 100_000_000 == *serial % 100_000_000 => *serial += 1,
+                _ => {
+                    let text = String::from_utf8_lossy(message);
+                    return Err(io::Error::other(format!("a message is {text:?}")));
+                }
+            }
+            n_messages += 1;
+        }
+        self.rest.drain(..len * n_messages as usize);
         Ok(n_messages)
     }
 }
