@@ -144,6 +144,8 @@ pub struct Node {
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
     pub dirty: Vec<ClientId>,
+    /// Clients with published messages to write, which may wait a little for more of them.
+    pub told: Vec<ClientId>,
     paused: Vec<ClientId>,
     /// Published by requests that have run, not yet sent.
     deliveries: Vec<Delivery>,
@@ -228,6 +230,7 @@ impl Node {
             work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
+            told: Vec::new(),
             paused: Vec::new(),
             deliveries: Vec::new(),
             now_ms,
