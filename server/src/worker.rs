@@ -128,7 +128,7 @@ pub struct WorkerParts {
 impl Worker {
     pub fn new(parts: WorkerParts) -> Self {
         let now = Instant::now();
-        let purging = (parts.node.id.0 == 0).then(Purging::new);
+        let purging = (parts.node.id.0 == 0).then(Purging::default);
         Self {
             poll: parts.poll,
             node: parts.node,
