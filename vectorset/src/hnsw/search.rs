@@ -7,6 +7,7 @@
 
 use super::{Index, Probe};
 use crate::admission::{Admit, All, Hops};
+use crate::codes::Codes;
 use crate::graph::NodeId;
 use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
 use crate::scratch::{ActivePool, Visited, Walk};
@@ -193,6 +194,9 @@ impl Index {
         budget: &mut usize,
         walk: &mut Walk,
     ) -> Progress {
+        if !F::SELECTIVE && let Some(codes) = self.codes.at(probe.rung()) {
+            return self.walk_codes(probe, codes, pool, budget, walk);
+        }
         let Walk { level, visited, fresh, roles, .. } = walk;
         let level = *level;
         while *budget > 0 {
@@ -214,6 +218,41 @@ impl Index {
                     }
                 });
                 rest = ahead;
+            }
+        }
+        Progress::Unfinished
+    }
+
+    /// The walk of those that have codes and no filter.
+    fn walk_codes<P: Pool>(
+        &self,
+        probe: &Probe,
+        codes: &Codes,
+        pool: &mut P,
+        budget: &mut usize,
+        walk: &mut Walk,
+    ) -> Progress {
+        let Walk { level, visited, fresh, places, distances, .. } = walk;
+        let level = *level;
+        while *budget > 0 {
+            let Some(nearest) = pool.next() else { return Progress::Done };
+            let slots = self.graph.slots(nearest, level);
+            fresh.resize(slots.len(), NodeId(0));
+            let n = visited.sift(slots.iter().map(|slot| NodeId(slot.load(Ordering::Acquire))), fresh);
+            *budget = budget.saturating_sub(n.max(1));
+            places.clear();
+            places.extend(fresh[..n].iter().map(|&id| codes.approach(id)));
+            distances.resize(slots.len(), 0.0);
+            codes.distances_at(&probe.code, places, self.kernels, &mut distances[..n]);
+            let mut bound = pool.bound();
+            for (&id, &distance) in fresh.iter().zip(&distances[..n]) {
+                if distance < bound && pool.insert(Candidate { distance, id }, Role::Answer) {
+                    bound = pool.bound();
+                    if level == 0 {
+                        // It is likely to be expanded soon.
+                        self.graph.prefetch_level0(id);
+                    }
+                }
             }
         }
         Progress::Unfinished
