@@ -39,11 +39,11 @@ impl Index {
         walk.found.clear();
         walk.found.push(Candidate { distance: self.distance(probe, entry), id: entry });
         for level in (level + 1..=top).rev() {
-            let nearest = entries.iter().find(|entry| self.graph.node(entry.id).level() >= level);
-            if let Some(nearest) = nearest
-                && nearest.distance < walk.found[0].distance
-            {
-                walk.found[0] = *nearest;
+            let reaches = |entry: &&Candidate| self.graph.node(entry.id).level() >= level;
+            for entry in entries.iter().filter(reaches) {
+                if entry.distance < walk.found[0].distance {
+                    walk.found[0] = *entry;
+                }
             }
             self.search_layer(probe, 1, 1, level, walk);
         }
@@ -51,7 +51,7 @@ impl Index {
         Some(top)
     }
 
-    /// The entry points, the nearest first.
+    /// The entry points, in no order.
     fn measure_entries(&self, probe: &Probe, entries: &mut Vec<Candidate>) {
         entries.clear();
         let mut four = [NodeId(0); LANES];
@@ -65,7 +65,6 @@ impl Index {
             }
         }
         self.distances(probe, &four[..n], |id, distance| entries.push(Candidate { distance, id }));
-        entries.sort_unstable();
     }
 
     /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace
