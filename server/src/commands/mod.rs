@@ -28,6 +28,7 @@ pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
+pub mod scripting;
 pub mod server;
 pub mod set;
 pub mod set_cards;
@@ -76,6 +77,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("sorted-set", zset::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
+    ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 
