@@ -130,6 +130,8 @@ pub struct Server {
     pub vectors: crate::vector::Directory,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
+    /// The scripts that EVALSHA finds.
+    pub scripts: crate::script::Registry,
 }
 
 impl Server {
@@ -165,6 +167,7 @@ impl Server {
             withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
+            scripts: crate::script::Registry::default(),
         }
     }
 

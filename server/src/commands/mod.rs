@@ -29,6 +29,7 @@ pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
+pub mod scripting;
 pub mod server;
 pub mod set;
 pub mod set_cards;
@@ -82,6 +83,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", wait::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
+    ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

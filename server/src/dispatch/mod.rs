@@ -53,6 +53,7 @@ mod loans;
 mod memory;
 mod published;
 mod route;
+mod scripts;
 mod transaction;
 mod waits;
 mod wave;
@@ -75,6 +76,7 @@ use crate::lend::holds::{Freed, Holds, Passage, Who};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
 use crate::pubsub::Delivery;
+use crate::script::Engine;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
@@ -173,6 +175,10 @@ pub struct Node {
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
+    /// This worker's Lua, made when the first script comes.
+    scripts: Option<Box<Engine>>,
+    /// The reply of the script that runs.
+    script_out: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +258,8 @@ impl Node {
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
+            scripts: None,
+            script_out: Vec::new(),
             config,
             server,
         };
