@@ -32,6 +32,7 @@ pub mod server;
 pub mod set;
 pub mod set_cards;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod string_condition;
 pub mod string_increx;
@@ -75,6 +76,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
     ("geo", geo::COMMANDS),
+    ("stream", stream::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
