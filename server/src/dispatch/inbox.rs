@@ -133,7 +133,9 @@ impl Node {
                     let shard = if mode == HoldMode::Whole { shards.next() } else { None };
                     self.take_return(from, lend, &loans, returned, shard, changed);
                 }
-                Message::Deliver { delivered, clients } => self.deliver_here(delivered, clients),
+                Message::Deliver { delivered, texts, clients } => {
+                    self.deliver_here(delivered, texts, clients)
+                }
                 Message::Blocked { client, sequence, deadline_ms } => {
                     self.give_credit(from);
                     self.take_blocked(client, sequence, deadline_ms);

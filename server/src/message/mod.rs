@@ -132,13 +132,12 @@ impl RequestHead {
     }
 }
 
-/// A published message: by which kind of subscription, and the pattern if that is one.
+/// What published messages have in common that reach clients in one way: the kind of subscription, and the pattern if that is one.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivered<'a> {
     pub kind: Kind,
     pub pattern: &'a [u8],
     pub channel: &'a [u8],
-    pub message: &'a [u8],
 }
 
 /// A message as read from a batch.
@@ -200,6 +199,8 @@ pub enum Message<'a> {
     /// A published message for clients of the receiver.
     Deliver {
         delivered: Delivered<'a>,
+        /// In the order in which they were published.
+        texts: Keys<'a>,
         clients: ClientIds<'a>,
     },
     /// To the owner of a client's request that may wait, to its worker: it waits, till the deadline if that is not 0.
