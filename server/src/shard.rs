@@ -288,6 +288,13 @@ impl Shard {
         }
     }
 
+    /// Has those who wait for `key` look again, although its value has not changed.
+    pub fn wake_waiters(&mut self, db: DbIndex, key: &Key<'_>) {
+        if !self.blocked.is_empty() {
+            self.blocked.note(db, key);
+        }
+    }
+
     /// No change, but WATCH is to take it for one: Redis's modules touch every key that they open for writing.
     #[inline]
     pub fn touched(&mut self, db: DbIndex, key: &[u8]) {

@@ -124,14 +124,16 @@ fn setid(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 
 /// XGROUP DESTROY key group
 fn destroy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let key = ctx.key(args, 2);
-    let stream = ctx.shard.stream_mut(ctx.at(), &key)?.ok_or(NO_KEY)?;
+    let (key, at) = (ctx.key(args, 2), ctx.at());
+    let stream = ctx.shard.stream_mut(at, &key)?.ok_or(NO_KEY)?;
     let Some(group) = stream.remove_group(args.get(3)) else {
         ctx.reply.integer(0);
         return Ok(());
     };
     ctx.keyspace().discard_object(crate::keyspace::Object::Stream(Box::new(Stream::of_group(group))));
     tell(ctx, &key, "xgroup-destroy");
+    // Who waits for entries of the group is told that there is none.
+    ctx.shard.wake_waiters(at.db, &key);
     ctx.reply.integer(1);
     Ok(())
 }

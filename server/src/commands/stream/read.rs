@@ -6,7 +6,9 @@
 use super::group::{consumer_or_new, tell_consumer};
 use super::{ArrayLater, no_group, parse_id, reply_entry, reply_id};
 use crate::args::{Args, is_word};
-use crate::command::Ctx;
+use crate::blocked::Awaited;
+use crate::command::{Ctx, Wait};
+use crate::commands::timeout::deadline_of_ms;
 use crate::error::{CommandError, Outcome};
 use crate::types::Stream;
 use crate::types::stream::{Acknowledging, ConsumerSlot, Delivery, StreamId};
@@ -18,13 +20,20 @@ enum Reader {
     Xreadgroup,
 }
 
+/// What a request does that finds nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    None,
+    /// BLOCK: waits until then; none: for ever.
+    Until(Option<i64>),
+}
+
 /// A request, its streams not yet looked at.
 struct Request<'a> {
     group: Option<(&'a [u8], &'a [u8])>,
     /// 0: no limit.
     count: usize,
-    #[expect(dead_code, reason = "nothing waits yet")]
-    block_ms: Option<i64>,
+    patience: Patience,
     acknowledging: Acknowledging,
     /// The first key, and how many; as many IDs follow.
     first: usize,
@@ -36,14 +45,14 @@ const NEW_ENTRIES: StreamId = StreamId::MAX;
 
 impl<'a> Request<'a> {
     fn parse(reader: Reader, args: Args<'a>, now_ms: i64) -> Result<Self, CommandError> {
-        let (mut group, mut count, mut block_ms) = (None, 0, None);
+        let (mut group, mut count, mut patience) = (None, 0, Patience::None);
         let mut acknowledging = Acknowledging::Needed;
         let mut cursor = args.cursor(1);
         let n_arguments = loop {
             let Some(word) = cursor.maybe_next() else { return Err(CommandError::Syntax) };
             match () {
                 () if is_word(word, "block") && !cursor.is_done() => {
-                    block_ms = Some(timeout_ms(cursor.value()?, now_ms)?);
+                    patience = Patience::Until(deadline_of_ms(cursor.value()?, now_ms)?);
                 }
                 () if is_word(word, "count") && !cursor.is_done() => {
                     count = cursor.next_integer()?.max(0) as usize;
@@ -74,7 +83,7 @@ impl<'a> Request<'a> {
             return Err(CommandError::text("ERR Missing GROUP option for XREADGROUP"));
         }
         let first = cursor.position();
-        Ok(Self { group, count, block_ms, acknowledging, first, n_streams: n_arguments / 2 })
+        Ok(Self { group, count, patience, acknowledging, first, n_streams: n_arguments / 2 })
     }
 
     /// Behind which ID the stream `nth` is to be read.
@@ -118,16 +127,19 @@ fn only_for_groups(reader: Reader, option: &str) -> Result<(), CommandError> {
     }
 }
 
-fn timeout_ms(text: &[u8], now_ms: i64) -> Result<i64, CommandError> {
-    let ms = skerry_resp::parse_i64(text)
-        .ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
-    if ms < 0 {
-        return Err(CommandError::text("ERR timeout is negative"));
+/// Whether a request has BLOCK.
+pub(super) fn may_wait(args: Args<'_>) -> bool {
+    let mut cursor = args.cursor(1);
+    while let Some(word) = cursor.maybe_next() {
+        let n_values = match () {
+            () if is_word(word, "block") => return true,
+            () if is_word(word, "streams") => return false,
+            () if is_word(word, "group") => 2,
+            () => usize::from(is_word(word, "count")),
+        };
+        (0..n_values).for_each(|_| drop(cursor.maybe_next()));
     }
-    if ms.checked_add(now_ms).is_none() {
-        return Err(CommandError::text("ERR timeout is out of range"));
-    }
-    Ok(ms)
+    false
 }
 
 /// XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...
@@ -167,14 +179,40 @@ fn read(ctx: &mut Ctx<'_>, args: Args<'_>, reader: Reader) -> Outcome {
         });
     }
     if n_served == 0 {
-        ctx.reply.null_array();
-        return Ok(());
+        return match request.patience {
+            Patience::None => {
+                ctx.reply.null_array();
+                Ok(())
+            }
+            Patience::Until(deadline_ms) => wait(ctx, args, &request, deadline_ms, &starts),
+        };
     }
     later.end(&mut ctx.reply, |reply| match reply.proto() {
         Proto::Resp2 => reply.array(n_served),
         Proto::Resp3 => reply.map(n_served),
     });
     Ok(())
+}
+
+/// Waits for an entry of any of the streams. `$` means the end of its stream as it is now.
+fn wait(
+    ctx: &mut Ctx<'_>,
+    args: Args<'_>,
+    request: &Request<'_>,
+    deadline_ms: Option<i64>,
+    starts: &[StreamId],
+) -> Outcome {
+    let first_id = request.first + request.n_streams;
+    let fixed = |(nth, start): (usize, &StreamId)| {
+        (args.get(first_id + nth) == b"$").then(|| (first_id + nth, start.to_string().into_bytes()))
+    };
+    let wait = Wait {
+        deadline_ms,
+        awaited: if request.group.is_some() { Awaited::StreamOrLoss } else { Awaited::Stream },
+        keys: request.first..first_id,
+        fixed: starts.iter().enumerate().filter_map(fixed).collect(),
+    };
+    ctx.wait(wait, |reply| reply.null_array())
 }
 
 /// The key before a stream's entries.
