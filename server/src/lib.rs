@@ -9,6 +9,7 @@
 pub mod access;
 pub mod alloc;
 pub mod args;
+pub mod blocked;
 pub mod client;
 pub mod command;
 pub mod command_log;

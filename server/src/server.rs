@@ -26,6 +26,8 @@ pub struct WorkerStats {
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
     pub clients: AtomicU64,
+    /// Clients that wait for a key or a deadline.
+    pub blocked_clients: AtomicU64,
     pub error_replies: AtomicU64,
     pub panics: AtomicU64,
     pub lends: AtomicU64,

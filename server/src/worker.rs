@@ -196,6 +196,9 @@ impl Worker {
                     true => self.next_tick.saturating_duration_since(Instant::now()),
                     false => LATE,
                 };
+                if let Some(ms) = self.node.ms_to_deadline(unix_ms()) {
+                    timeout = timeout.min(Duration::from_millis(ms));
+                }
             }
         }
         if let Err(error) = self.poll.poll(events, Some(timeout))

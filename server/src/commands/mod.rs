@@ -22,6 +22,7 @@ pub mod hyperloglog;
 pub mod info;
 pub mod latency;
 pub mod list;
+pub mod list_blocking;
 pub mod list_moves;
 mod lolwut;
 pub mod memory;
@@ -41,8 +42,10 @@ pub mod string_increx;
 pub mod string_lcs;
 pub mod string_msetex;
 mod subcommand;
+mod timeout;
 pub mod transactions;
 pub mod vectorset;
+pub mod wait;
 pub mod zset;
 
 use std::sync::LazyLock;
@@ -74,12 +77,15 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", sort::COMMANDS),
     ("list", list::COMMANDS),
     ("list", list_moves::COMMANDS),
+    ("list", list_blocking::COMMANDS),
     ("set", set::COMMANDS),
     ("set", set_cards::COMMANDS),
     ("hash", hash::COMMANDS),
     ("hash", hash_expire::COMMANDS),
     ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("sorted-set", zset::blocking::COMMANDS),
+    ("generic", wait::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("vectorset", vectorset::COMMANDS),

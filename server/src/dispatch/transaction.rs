@@ -60,6 +60,7 @@ impl Node {
                 self.forget_watches(client);
                 self.reply_here(client, |reply| reply.ok());
             }
+            Flow::Wait | Flow::WaitAof => return self.run_wait(client, row, flow, args),
             Flow::Quit => {
                 self.reply_here(client, |reply| reply.ok());
                 client.closing = Closing::AfterReplies;
@@ -305,6 +306,7 @@ impl Node {
             client.is_reply_settled = true;
         }
         self.push_reply(client, &out);
+        self.serve_blocked();
     }
 
     /// A watched key was touched: the queue of a lent EXEC does not run.
@@ -465,6 +467,9 @@ impl Node {
                 self.merge_into(client, merge, &parts, args, out);
             }
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
+            Handler::Flow(flow @ (Flow::Wait | Flow::WaitAof)) => {
+                self.wait_for_nobody(flow, proto, out, args);
+            }
             Handler::Flow(_) | Handler::Container | Handler::Words => {
                 Reply::new(out, proto)
                     .error(format!("ERR '{}' cannot run in a transaction", row.command.name));
