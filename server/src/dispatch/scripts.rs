@@ -256,7 +256,7 @@ impl Host for Calls<'_> {
         let Self { node, client, others } = self;
         client.proto = proto;
         node.running = row.id;
-        let started = node.stats.begin(row.id);
+        let started = node.stats.is_sampled(row.id).then(std::time::Instant::now);
         if node.n_shards() > 1 && row.command.is_write() && row.command.flags.has(Flags::MODULE) {
             row.command.for_each_key(args, |index, _| {
                 let bytes = args.get(index);
@@ -266,7 +266,10 @@ impl Host for Calls<'_> {
             });
         }
         node.run_on_all(client, row, args, others, out);
-        node.stats.end(row.id, started);
+        node.stats.count(row.id);
+        if let Some(started) = started {
+            node.stats.time(row.id, started.elapsed().as_nanos() as u64, node.config.latency_tracking);
+        }
     }
 
     fn refuse(&mut self, row: Option<&'static Row>, error: &[u8]) {
