@@ -59,7 +59,7 @@ impl Node {
         self.push_reply(client, &scratch);
         self.scratch = scratch;
         if !self.deliveries.is_empty() {
-            self.send_deliveries_beside(client);
+            self.after_publishing(client);
         }
         // CONFIG SET and CLIENT PAUSE hold for the rest of their own pipeline.
         if self.catch_up() {

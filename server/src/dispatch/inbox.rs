@@ -120,7 +120,9 @@ impl Node {
                     let shard = if mode == HoldMode::Whole { shards.next() } else { None };
                     self.take_return(from, lend, &loans, returned, shard, changed);
                 }
-                Message::Deliver { delivered, clients } => self.deliver_here(delivered, clients),
+                Message::Deliver { delivered, texts, clients } => {
+                    self.deliver_here(delivered, texts, clients)
+                }
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),

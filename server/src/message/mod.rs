@@ -116,13 +116,12 @@ impl RequestHead {
     }
 }
 
-/// A published message: by which kind of subscription, and the pattern if that is one.
+/// What published messages have in common that reach clients in one way: the kind of subscription, and the pattern if that is one.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivered<'a> {
     pub kind: Kind,
     pub pattern: &'a [u8],
     pub channel: &'a [u8],
-    pub message: &'a [u8],
 }
 
 /// A message as read from a batch.
@@ -184,6 +183,8 @@ pub enum Message<'a> {
     /// A published message for clients of the receiver.
     Deliver {
         delivered: Delivered<'a>,
+        /// In the order in which they were published.
+        texts: Keys<'a>,
         clients: ClientIds<'a>,
     },
     /// The client's watches end (UNWATCH, DISCARD, disconnect).

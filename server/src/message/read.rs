@@ -170,8 +170,8 @@ impl<'a> Reader<'a> {
                     let len = self.u32() as usize;
                     self.take(len)
                 };
-                let (pattern, channel, message) = (text(), text(), text());
-                Message::Deliver { delivered: Delivered { kind, pattern, channel, message }, clients }
+                let (pattern, channel, texts) = (text(), text(), Keys(text()));
+                Message::Deliver { delivered: Delivered { kind, pattern, channel }, texts, clients }
             }
             kind::UNWATCH => Message::Unwatch { client: ClientId(self.u64()) },
             other => panic!("message kind {other} in a batch of this process"),

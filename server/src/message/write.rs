@@ -181,24 +181,29 @@ impl Batch {
         self.n_messages += 1;
     }
 
-    /// Nothing is sent if there are no clients.
-    pub fn push_delivery(&mut self, delivered: Delivered<'_>, clients: impl Iterator<Item = ClientId>) {
+    /// Published messages for clients of the receiver. Nothing is sent if there are none.
+    pub fn push_delivery<'m>(
+        &mut self,
+        delivered: Delivered<'_>,
+        texts: impl Iterator<Item = &'m [u8]>,
+        clients: impl Iterator<Item = ClientId>,
+    ) {
         let start = self.bytes.len();
         let out = &mut self.bytes;
         out.push(kind::DELIVER);
         out.push(delivered.kind.code());
-        out.extend_from_slice(&[0; 4]);
-        let ids = out.len();
+        let ids = put_len(out);
         clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
-        let ids_len = (out.len() - ids) as u32;
-        if ids_len == 0 {
+        if out.len() == ids {
             out.truncate(start);
             return;
         }
-        out[ids - 4..ids].copy_from_slice(&ids_len.to_le_bytes());
-        for text in [delivered.pattern, delivered.channel, delivered.message] {
-            put_key(out, text);
-        }
+        fill_len(out, ids);
+        put_key(out, delivered.pattern);
+        put_key(out, delivered.channel);
+        let all = put_len(out);
+        texts.for_each(|text| put_key(out, text));
+        fill_len(out, all);
         self.n_messages += 1;
     }
 
@@ -259,6 +264,17 @@ fn span_of(args: Args<'_>) -> (&[u8], bool) {
 
 /// CR LF, `$`, a length below a million, CR LF.
 const MAX_BETWEEN: usize = 11;
+
+/// Room for the length of what follows; where that begins.
+fn put_len(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; 4]);
+    out.len()
+}
+
+fn fill_len(out: &mut [u8], start: usize) {
+    let len = (out.len() - start) as u32;
+    out[start - 4..start].copy_from_slice(&len.to_le_bytes());
+}
 
 fn put_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
