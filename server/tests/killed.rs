@@ -107,7 +107,7 @@ fn load(port: u16, is_over: &AtomicBool, seed: u64) {
         assert_eq!(conn.call(&["GET", &own]), Reply::Bulk(value.into_bytes()));
         let (from, to) = (list(rng.below(N_LISTS)), list(rng.below(N_LISTS)));
         let moved = conn.call(&["LMOVE", &from, &to, "LEFT", "RIGHT"]);
-        assert!(matches!(moved, Reply::Bulk(_) | Reply::Null), "{moved:?}");
+        assert!(matches!(moved, Reply::Bulk(_) | Reply::NullBulk), "{moved:?}");
         let told = conn.call(&["PUBLISH", &channel(&mut rng), &"news".repeat(50)]);
         assert!(matches!(told, Reply::Int(_)), "{told:?}");
     }
@@ -190,7 +190,7 @@ fn requests(rng: &mut Rng) -> Vec<Vec<String>> {
 
 fn last_words(rng: &mut Rng) -> Vec<Vec<String>> {
     let (void, to) = (format!("void:{}", rng.below(20)), list(rng.below(N_LISTS)));
-    match rng.below(10) {
+    match rng.below(12) {
         0 => vec![words(&["BLMOVE", &void, &to, "LEFT", "RIGHT", "0"])],
         1 => vec![words(&["BLPOP", &void, "void:a", "void:b", "void:c", "0"])],
         2 => vec![words(&["BZMPOP", "100", "2", &void, "void:z", "MIN"])],
@@ -200,6 +200,16 @@ fn last_words(rng: &mut Rng) -> Vec<Vec<String>> {
         6 => vec![words(&["WATCH", &to, &void, "watched"]), words(&["GET", &void])],
         7 => vec![words(&["MULTI"]), words(&["LMOVE", &to, &void, "LEFT", "LEFT"]), words(&["PING"])],
         8 => vec![words(&["EVAL", "for n = 1, 2000000 do end return redis.call('LLEN', KEYS[1])", "1", &to])],
+        9 => vec![
+            words(&["HELLO", "3"]),
+            words(&["CLIENT", "TRACKING", "ON", "NOLOOP"]),
+            words(&["MGET", &void, "watched", "own:10", "own:11", "own:30"]),
+        ],
+        10 => vec![
+            words(&["XGROUP", "CREATE", "stream", "group", "0", "MKSTREAM"]),
+            words(&["XREAD", "BLOCK", "1", "STREAMS", "stream", &void, "$", "$"]),
+            words(&["XREADGROUP", "GROUP", "group", "c", "BLOCK", "0", "STREAMS", "stream", ">"]),
+        ],
         _ => vec![words(&["BLMOVE", &to, &to, "LEFT", "RIGHT", "0"]), words(&["WAIT", "1", "0"])],
     }
 }
