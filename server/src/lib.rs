@@ -9,6 +9,7 @@
 pub mod access;
 pub mod alloc;
 pub mod args;
+pub mod blocked;
 pub mod client;
 pub mod command;
 pub mod command_stats;
@@ -33,6 +34,7 @@ pub mod process;
 pub mod projection;
 pub mod pubsub;
 pub mod rdb;
+pub mod script;
 pub mod server;
 pub mod shard;
 pub mod slot;

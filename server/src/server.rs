@@ -26,6 +26,8 @@ pub struct WorkerStats {
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
     pub clients: AtomicU64,
+    /// Clients that wait for a key or a deadline.
+    pub blocked_clients: AtomicU64,
     pub error_replies: AtomicU64,
     pub panics: AtomicU64,
     pub lends: AtomicU64,
@@ -128,6 +130,8 @@ pub struct Server {
     pub vectors: crate::vector::Directory,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
+    /// The scripts that EVALSHA finds.
+    pub scripts: crate::script::Registry,
 }
 
 impl Server {
@@ -163,6 +167,7 @@ impl Server {
             withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
+            scripts: crate::script::Registry::default(),
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
+use crate::client::Client;
 use crate::command::{Conn, Ctx, Handler};
 use crate::command_stats::CommandCounts;
 use crate::config::Config;
@@ -77,6 +78,9 @@ enum Part {
     ClientBytes,
     WatchedKeys,
     WatchingClients,
+    BlockingKeys,
+    BlockingKeysOnLoss,
+    TimedClients,
     MaxInput,
     MaxOutput,
     HasGarbage,
@@ -91,6 +95,10 @@ const PER_DATABASE: usize = 4;
 pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let stats = ctx.shard.stats;
     let (watched_keys, watching_clients) = ctx.shard.n_watched();
+    let (blocking_keys, blocking_keys_on_loss) = ctx.shard.blocked.n_keys();
+    let is_timed =
+        |client: &&Client| client.blocked.as_ref().is_some_and(|blocked| blocked.deadline_ms.is_some());
+    let timed_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_timed).count();
     let table_bytes: usize = ctx.shard.keyspaces().iter().map(|keyspace| keyspace.table_bytes()).sum();
     let max_input = ctx.clients.of_owner(ctx.shard.id).map(|client| client.query.len()).max().unwrap_or(0);
     let max_output = ctx.clients.of_owner(ctx.shard.id).map(|client| client.unsent()).max().unwrap_or(0);
@@ -106,6 +114,9 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         ctx.clients.bytes(ctx.shard.id) as u64,
         watched_keys as u64,
         watching_clients as u64,
+        blocking_keys as u64,
+        blocking_keys_on_loss as u64,
+        timed_clients as u64,
         max_input as u64,
         max_output as u64,
         u64::from(ctx.shard.has_garbage()),
@@ -254,14 +265,14 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "maxclients" => facts.config.maxclients,
         "client_recent_max_input_buffer" => facts.max(Part::MaxInput),
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
-        "blocked_clients" => 0,
+        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients),
         "tracking_clients" => 0,
         "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
-        "clients_in_timeout_table" => 0,
+        "clients_in_timeout_table" => facts.sum(Part::TimedClients),
         "total_watched_keys" => facts.sum(Part::WatchedKeys),
-        "total_blocking_keys" => 0,
-        "total_blocking_keys_on_nokey" => 0,
+        "total_blocking_keys" => facts.sum(Part::BlockingKeys),
+        "total_blocking_keys_on_nokey" => facts.sum(Part::BlockingKeysOnLoss),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod hash_reads;
 pub mod hyperloglog;
 pub mod info;
 pub mod list;
+pub mod list_blocking;
 pub mod list_moves;
 mod lolwut;
 pub mod memory;
@@ -28,6 +29,7 @@ pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
+pub mod scripting;
 pub mod server;
 pub mod set;
 pub mod set_cards;
@@ -38,8 +40,10 @@ pub mod string_increx;
 pub mod string_lcs;
 pub mod string_msetex;
 mod subcommand;
+mod timeout;
 pub mod transactions;
 pub mod vectorset;
+pub mod wait;
 pub mod zset;
 
 use std::sync::LazyLock;
@@ -68,14 +72,18 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("generic", sort::COMMANDS),
     ("list", list::COMMANDS),
     ("list", list_moves::COMMANDS),
+    ("list", list_blocking::COMMANDS),
     ("set", set::COMMANDS),
     ("set", set_cards::COMMANDS),
     ("hash", hash::COMMANDS),
     ("hash", hash_expire::COMMANDS),
     ("hash", hash_reads::COMMANDS),
     ("sorted-set", zset::COMMANDS),
+    ("sorted-set", zset::blocking::COMMANDS),
+    ("generic", wait::COMMANDS),
     ("geo", geo::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
+    ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

@@ -7,7 +7,7 @@ use skerry_resp::reply::{Proto, Reply};
 use super::wave::Unknown;
 use super::{INTERNAL_ERROR, Node, gate};
 use crate::args::Args;
-use crate::client::{Client, ClientId, Closing, Parked, ReplyMode, Slot};
+use crate::client::{BlockedState, Client, ClientId, Closing, Parked, ReplyMode, Slot};
 use crate::command::{Conn, ConnHandler, ShardHandler};
 use crate::commands::Row;
 use crate::error::{CommandError, Outcome};
@@ -48,6 +48,7 @@ impl Node {
             let len = client.held.len() - start;
             client.pending.push_back(Slot::Ready { start, len });
         }
+        self.serve_blocked();
     }
 
     /// Runs a `Conn` handler.
@@ -250,6 +251,7 @@ impl Node {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.answer(sequence, reply, strings);
         let front = client.front;
+        let ended = client.blocked.take_if(|blocked| blocked.sequence == sequence);
         // A closing one even if its last reply is muted: its end is due.
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
         if wants_write && !client.is_dirty {
@@ -263,6 +265,13 @@ impl Node {
                 client.is_queued = true;
                 self.runnable.push_back(id);
             }
+        }
+        if let Some(mut blocked) = ended {
+            if blocked.state == BlockedState::Asked {
+                // It was answered at once and stands in no line.
+                blocked.mask = 0;
+            }
+            self.end_blocked(id, &blocked);
         }
         if !self.waiting_front.is_empty()
             && let Some(lend) = self.waiting_front.remove(&(id, front))

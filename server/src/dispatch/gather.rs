@@ -49,6 +49,7 @@ impl Node {
         }
         if self.n_shards() == 1 {
             self.split_alone(client, args, handler, merge);
+            self.serve_blocked();
             return Step::Done;
         }
         let id = self.open_gather(client, args, merge, self.n_shards());
@@ -68,6 +69,7 @@ impl Node {
             }
             None => self.note_part(id, self.id, &out),
         }
+        self.serve_blocked();
         Step::Done
     }
 

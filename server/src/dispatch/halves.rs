@@ -192,6 +192,7 @@ impl Node {
             hashed_at: 0,
             hash: 0,
             has_plans: false,
+            may_wait: false,
         };
         self.outboxes[usize::from(peer.0)].push_request(&head, half);
     }
@@ -301,6 +302,7 @@ impl Node {
             }
             return;
         }
+        self.serve_blocked();
         let mut freed = Vec::new();
         self.holds.release(half.mode, half.buffers.own.iter().copied(), &mut freed);
         self.run_freed(freed);

@@ -107,6 +107,7 @@ impl Node {
         drop(job);
         let strings: Vec<Placed> = self.placed.drain(..).collect();
         self.deliver(origin, to, reply, strings);
+        self.serve_blocked();
         self.send_deliveries();
         let Some(Held { mode, key, hash }) = held else { return };
         let mut freed = Vec::new();

@@ -23,11 +23,11 @@ use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
-use crate::command::{Caller, Handler};
+use crate::command::{Caller, Handler, Wait};
 use crate::commands::Row;
 use crate::keyspace::{Entry, Touch};
 use crate::lend::holds::Admission;
-use crate::message::{HoldMode, LendId, Round};
+use crate::message::{Called, HoldMode, LendId, Round};
 use crate::server::WorkerStats;
 use crate::shard::{DbIndex, Shard, ShardId};
 
@@ -64,6 +64,18 @@ pub(super) struct Lend {
     /// Shards with watches of the client. They end when the lend has run: between two rounds a watched key may still change.
     pub(super) watch_mask: u64,
     pub(super) now_ms: i64,
+    pub(super) purpose: Purpose,
+    /// The command has found nothing and waits for this.
+    pub(super) wait: Option<Box<Wait>>,
+}
+
+/// What a lend is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request that has just come.
+    Request,
+    /// A blocked client, one of whose keys was filled.
+    Call,
 }
 
 pub(super) struct Owner {
@@ -84,6 +96,18 @@ impl Lend {
 
     pub(super) fn is_whole(&self) -> bool {
         self.mode == HoldMode::Whole
+    }
+
+    /// Whether its command is still to run. What a client that is gone has asked for happens all the same, unless it waits for
+    /// something to take: the dead eat nothing.
+    fn is_wanted(&self, client: &Client) -> bool {
+        let is_there = client.number != 0;
+        match self.purpose {
+            Purpose::Request => is_there || self.multi.is_some() || self.row.command.may_wait.is_none(),
+            Purpose::Call => {
+                is_there && client.blocked.as_ref().is_some_and(|blocked| blocked.ending.is_none())
+            }
+        }
     }
 }
 
@@ -216,6 +240,8 @@ impl Node {
             is_touched,
             watch_mask: plan.watch_mask,
             now_ms: self.now_ms,
+            purpose: Purpose::Request,
+            wait: None,
         };
         self.lends.insert(id, lend);
         if n_asked == 0 {
@@ -226,6 +252,10 @@ impl Node {
     }
 
     fn owners_of(&self, plan: &LendPlan<'_>) -> Vec<Owner> {
+        self.owners_of_keys(&plan.keys, plan.mode, plan.watch_mask)
+    }
+
+    pub(super) fn owners_of_keys(&self, keys: &[&[u8]], mode: HoldMode, watch_mask: u64) -> Vec<Owner> {
         let mut owners: Vec<Owner> = Vec::new();
         let owner_at = |owners: &mut Vec<Owner>, shard: ShardId| -> usize {
             owners.iter().position(|owner| owner.shard == shard).unwrap_or_else(|| {
@@ -233,19 +263,19 @@ impl Node {
                 owners.len() - 1
             })
         };
-        if plan.mode == HoldMode::Whole {
+        if mode == HoldMode::Whole {
             for shard in 0..self.n_shards() {
                 owner_at(&mut owners, ShardId(shard as u8));
             }
         }
-        if plan.mode != HoldMode::Whole {
-            for key in &plan.keys {
+        if mode != HoldMode::Whole {
+            for key in keys {
                 let at = owner_at(&mut owners, self.server.shard_of(key));
                 owners[at].keys.push(Box::from(*key));
             }
         }
         for shard in 0..self.n_shards() {
-            if plan.watch_mask & (1 << shard) != 0 {
+            if watch_mask & (1 << shard) != 0 {
                 let at = owner_at(&mut owners, ShardId(shard as u8));
                 owners[at].has_watches = true;
             }
@@ -254,7 +284,14 @@ impl Node {
         owners
     }
 
-    fn send_ask(&mut self, owner: &Owner, id: LendId, client: ClientId, mode: HoldMode, round: Round) {
+    pub(super) fn send_ask(
+        &mut self,
+        owner: &Owner,
+        id: LendId,
+        client: ClientId,
+        mode: HoldMode,
+        round: Round,
+    ) {
         let peer = usize::from(owner.shard.0);
         // An ordered ask goes below zero: it waits for no credit, as others may wait for it.
         self.credit[peer] -= 1;
@@ -322,7 +359,7 @@ impl Node {
     }
 
     /// Gives back what the first round brought and asks again, in ascending order, when the client's turn has come.
-    fn begin_ordered_round(&mut self, id: LendId, running: Option<&Client>) {
+    pub(super) fn begin_ordered_round(&mut self, id: LendId, running: Option<&Client>) {
         self.lend_counts.second_rounds += 1;
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lend_retries, 1);
         let mut lend = self.lends.remove(&id).expect("in flight");
@@ -362,9 +399,10 @@ impl Node {
                 return;
             }
             let own = &mut lend.owners[at];
-            let server = &self.server;
-            let keys = own.keys.iter().map(|key| server.hash_key(key));
-            let admission = self.holds.ask((self.id, id), mode, true, keys);
+            let keys: Vec<u64> = own.keys.iter().map(|key| self.server.hash_key(key)).collect();
+            let mut freed = Vec::new();
+            let admission = self.ask_own(client, id, mode, Round::Wait, &keys, &mut freed);
+            debug_assert!(freed.is_empty(), "what was reserved has ended with the first round");
             own.is_granted = admission == Admission::Granted;
             let is_granted = own.is_granted;
             lend.is_touched |= is_granted && own.has_watches && self.shard.is_touched(client, self.now_ms);
@@ -376,7 +414,7 @@ impl Node {
     }
 
     /// All is granted: adopt, run, return, answer.
-    fn complete(&mut self, id: LendId) {
+    pub(super) fn complete(&mut self, id: LendId) {
         let mut lend = self.lends.remove(&id).expect("in flight");
         let mut client = match self.clients.take(lend.client) {
             Some(client) => client,
@@ -388,6 +426,7 @@ impl Node {
             }
         };
         let is_there = client.number != 0;
+        let is_wanted = lend.is_wanted(&client);
         let mut out = Vec::new();
         let now_ms = self.now_ms;
         self.now_ms = now_ms.max(lend.now_ms);
@@ -395,6 +434,7 @@ impl Node {
         let mut shards: Vec<(ShardId, Box<Shard>)> =
             lend.owners.iter_mut().filter_map(|owner| Some((owner.shard, owner.whole.take()?))).collect();
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
+            _ if !is_wanted => Vec::new(),
             HoldMode::Whole => {
                 self.run_whole(&mut client, &mut lend, &mut shards, &mut out);
                 Vec::new()
@@ -430,16 +470,34 @@ impl Node {
                 client.lent.remove(&self.server.hash_key(key));
             }
         }
+        let is_answered = !is_there || self.settle_waits(&mut client, &mut lend, &mut out);
         // What a transaction has published follows its reply.
         let published = std::mem::take(&mut self.deliveries);
         if is_there {
             self.settle(client);
         }
+        self.serve_blocked();
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
-        self.answer(lend.client, lend.sequence, &out);
+        if is_answered {
+            self.answer(lend.client, lend.sequence, &out);
+        }
         self.deliveries.extend(published);
         self.send_deliveries();
+    }
+
+    /// What the lend means for a client that is blocked, or is to be; false if it is not answered yet.
+    fn settle_waits(&mut self, client: &mut Client, lend: &mut Lend, out: &mut Vec<u8>) -> bool {
+        if lend.purpose == Purpose::Call {
+            return self.settle_call(client, lend, out) == Called::Answered;
+        }
+        match lend.wait.take() {
+            Some(wait) => {
+                self.block_lent(client, lend, &wait);
+                false
+            }
+            None => true,
+        }
     }
 
     /// The other half was refused: the command becomes a lend in its ordered round.
@@ -469,6 +527,8 @@ impl Node {
             is_touched: false,
             watch_mask: 0,
             now_ms: self.now_ms,
+            purpose: Purpose::Request,
+            wait: None,
         };
         self.lends.insert(id, lend);
         self.begin_ordered_round(id, None);

@@ -34,6 +34,10 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
+        if client.is_stopped() {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         self.mark = (client.out.len(), client.held.len());
         let row = match item.row {
             Ok(row) => row,
@@ -81,10 +85,6 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
-        if client.is_exec_rebinding {
-            client.parked = Parked::Order;
-            return Step::Parked;
-        }
         match row.command.handler {
             Handler::Conn(_) | Handler::Flow(Flow::Reset)
                 if client.n_lends > 0 && is_exec(client.lend_command) =>
@@ -123,7 +123,10 @@ impl Node {
                         node.run_shard(client, handler, args);
                     })
                 }
-                KeyShape::Many => self.route_many(client, row, handler, args, admit),
+                KeyShape::Many => match row.command.may_wait {
+                    Some(may_wait) if may_wait(args) => self.route_waiting(client, row, handler, args, admit),
+                    _ => self.route_many(client, row, handler, args, admit),
+                },
             },
             Handler::Roaming(handler, roams) => match roams(args) {
                 true => self.route_whole(client, row, handler, args, admit),
@@ -138,6 +141,7 @@ impl Node {
             }
             Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
             Handler::Whole(handler) => self.route_whole(client, row, handler, args, admit),
+            Handler::Script(script) => self.route_script(client, row, script, args, admit),
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
             Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));
@@ -335,6 +339,7 @@ impl Node {
             _ => 0,
         };
         let plans = self.work.take_plans();
+        let claim = self.next_claim.take();
         let head = RequestHead {
             reply_to: to,
             client: client.id,
@@ -345,9 +350,11 @@ impl Node {
             hashed_at,
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
             has_plans: plans.is_some(),
+            may_wait: claim.is_some(),
         };
         let outbox = &mut self.outboxes[usize::from(shard.0)];
         outbox.plans.extend(plans);
+        outbox.claims.extend(claim);
         match args.shared_source() {
             Some(source) => outbox.push_shared_request(&head, source.clone(), args.ranges()),
             None => outbox.push_request(&head, args),

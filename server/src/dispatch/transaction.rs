@@ -59,6 +59,7 @@ impl Node {
                 self.forget_watches(client);
                 self.reply_here(client, |reply| reply.ok());
             }
+            Flow::Wait | Flow::WaitAof => return self.run_wait(client, row, flow, args),
             Flow::Quit => {
                 self.reply_here(client, |reply| reply.ok());
                 client.closing = Closing::AfterReplies;
@@ -199,6 +200,7 @@ impl Node {
         let is_whole = multi.queue.iter().any(|queued| match queued.command.handler {
             Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_) => true,
             Handler::Roaming(_, roams) => roams(queued.args()),
+            Handler::Script(script) => self.takes_all_shards(script, queued.args()),
             _ => false,
         });
         let watched = std::mem::take(&mut client.watched);
@@ -296,6 +298,7 @@ impl Node {
             client.is_reply_settled = true;
         }
         self.push_reply(client, &out);
+        self.serve_blocked();
     }
 
     /// A watched key was touched: the queue of a lent EXEC does not run.
@@ -387,7 +390,7 @@ impl Node {
         self.running = row.id;
         let started = self.stats.begin(row.id);
         let (start, before) = (out.len(), client.reply_mode);
-        self.run_queued_handler(client, queued, row, others, out);
+        self.run_on_all(client, row, queued.args(), others, out);
         self.stats.end(row.id, started);
         // As in Redis, CLIENT REPLY holds from its place in the queue on: what EXEC announced does not come then.
         if matches!(before, ReplyMode::Off | ReplyMode::Skip) && client.reply_mode != ReplyMode::On {
@@ -395,18 +398,18 @@ impl Node {
         }
     }
 
-    fn run_queued_handler(
+    /// A command of a transaction or a script, on this shard and on `others` if they are here.
+    pub(super) fn run_on_all(
         &mut self,
         client: &mut Box<Client>,
-        queued: &Queued,
-        row: &Row,
+        row: &'static Row,
+        args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) {
-        let args = queued.args();
         let caller = client.caller();
         let proto = client.proto;
-        match queued.command.handler {
+        match row.command.handler {
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
@@ -450,7 +453,11 @@ impl Node {
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
                 self.merge_into(client, merge, &parts, args, out);
             }
+            Handler::Script(script) => self.script_into(client, row, script, args, others, out),
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
+            Handler::Flow(flow @ (Flow::Wait | Flow::WaitAof)) => {
+                self.wait_for_nobody(flow, proto, out, args);
+            }
             Handler::Flow(_) | Handler::Container | Handler::Words => {
                 Reply::new(out, proto)
                     .error(format!("ERR '{}' cannot run in a transaction", row.command.name));

@@ -90,6 +90,7 @@ impl Node {
         }
         let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        self.see_to_blocked();
         n_waiting
     }
 
@@ -104,6 +105,7 @@ impl Node {
         }
         let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        self.see_to_blocked();
         n_waiting
     }
 
@@ -115,6 +117,7 @@ impl Node {
             self.run_query(&mut client, Admit::Check);
         }
         self.settle(client);
+        self.see_to_blocked();
     }
 
     /// Runs the client's waiting request past the holds: it has just been granted. That one only: those behind it would find the
@@ -363,7 +366,7 @@ impl Node {
         admit == Admit::Check
             && client.pending.is_empty()
             && client.reply_mode == ReplyMode::On
-            && !client.is_exec_rebinding
+            && !client.is_stopped()
             && !self.needs_gate(client, row, args)
     }
 

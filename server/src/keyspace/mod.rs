@@ -19,11 +19,13 @@ use std::ptr::NonNull;
 use bytes::{Bytes, BytesMut};
 
 pub mod access_clock;
+pub mod block;
 pub mod entry;
 mod expire;
 mod fields;
 pub mod hash;
 mod lazyfree;
+pub mod loose;
 pub mod object;
 pub mod table;
 pub mod thin;

@@ -206,9 +206,9 @@ impl Restoring {
             }
             Stage::Vector(reading) => match reading.step(made_with, budget) {
                 None => Ok(Restored::More),
-                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set))),
+                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set.into()))),
                 Some(vectorset::Outcome::Malformed(made)) => {
-                    *refused = made.map(Object::Vector);
+                    *refused = made.map(|set| Object::Vector(set.into()));
                     Err(BAD_FORMAT)
                 }
             },
