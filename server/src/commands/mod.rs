@@ -34,6 +34,7 @@ pub mod server;
 pub mod set;
 pub mod set_cards;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod string_condition;
 pub mod string_increx;
@@ -82,6 +83,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("sorted-set", zset::blocking::COMMANDS),
     ("generic", wait::COMMANDS),
     ("geo", geo::COMMANDS),
+    ("stream", stream::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),

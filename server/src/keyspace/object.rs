@@ -7,7 +7,7 @@ use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
 use super::loose::Loose;
-use crate::types::{Hash, List, Set, Zset};
+use crate::types::{Hash, List, Set, Stream, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
@@ -21,6 +21,7 @@ pub enum Object {
     Set(Set),
     Hash(Hash),
     Zset(Zset),
+    Stream(Loose<Stream>),
     Vector(Loose<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
@@ -41,6 +42,7 @@ impl Object {
             Object::Set(set) => set.free_slice(budget),
             Object::Hash(hash) => hash.free_slice(budget),
             Object::Zset(zset) => zset.free_slice(budget),
+            Object::Stream(stream) => stream.free_slice(budget),
             Object::Vector(vector) => vector.free_slice(budget),
             Object::Alias(_) => true,
         }
@@ -55,7 +57,7 @@ impl Object {
             Object::Set(set) => set.prefetch(wave),
             Object::Hash(hash) => hash.prefetch(wave),
             Object::Zset(zset) => zset.prefetch(wave),
-            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => false,
+            Object::Shared(_) | Object::Stream(_) | Object::Vector(_) | Object::Alias(_) => false,
         }
     }
 
@@ -67,6 +69,7 @@ impl Object {
             Object::Set(set) => set.memory_bytes(),
             Object::Hash(hash) => hash.memory_bytes(),
             Object::Zset(zset) => zset.memory_bytes(),
+            Object::Stream(stream) => stream.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -79,6 +82,7 @@ impl Object {
             Object::Set(set) => View::Set(set),
             Object::Hash(hash) => View::Hash(hash),
             Object::Zset(zset) => View::Zset(zset),
+            Object::Stream(stream) => View::Stream(stream),
             Object::Vector(vector) => View::Vector(vector),
             Object::Alias(alias) => alias.target().view(),
         }
@@ -98,6 +102,7 @@ pub enum View<'a> {
     Set(&'a Set),
     Hash(&'a Hash),
     Zset(&'a Zset),
+    Stream(&'a Stream),
     Vector(&'a VectorValue),
     /// The value is away: another shard works on it.
     Lent,

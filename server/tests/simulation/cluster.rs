@@ -364,7 +364,9 @@ impl Cluster {
                                 .map(<[u8]>::to_vec)
                                 .collect()
                         })),
-                        View::List(_) | View::Hash(_) | View::Zset(_) => panic!("no program makes one"),
+                        View::List(_) | View::Hash(_) | View::Zset(_) | View::Stream(_) => {
+                            panic!("no program makes one")
+                        }
                     };
                     assert!(db < N_DATABASES, "no program selects database {db}");
                     state[db].insert(entry.key().to_vec(), content);
