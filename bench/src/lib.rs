@@ -10,6 +10,7 @@
 //!                                              +- report, json <- stats <------------+ connection
 //!
 //! main -> trace: a seeded cache trace, its hits and the server's memory
+//! main -> wake: PUBLISH to many, BLPOP between two
 //! main -> vectors/mod (modes) -> flags -> data (rows, truth) -> load, search (threads) -> report -> table, JSON, plot
 //! ```
 //!
@@ -42,3 +43,4 @@ pub mod trace;
 pub mod truth;
 pub mod truth_cache;
 pub mod vectors;
+pub mod wake;

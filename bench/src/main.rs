@@ -1,10 +1,10 @@
-//! The `skerry-bench` program: `skerry-bench [memtier's flags]`, `skerry-bench trace [flags]` and
-//! `skerry-bench vectors MODE [flags]`.
+//! The `skerry-bench` program: `skerry-bench [memtier's flags]`, `skerry-bench trace [flags]`,
+//! `skerry-bench wake MODE [flags]` and `skerry-bench vectors MODE [flags]`.
 
 #![forbid(unsafe_code)]
 
 use skerry_bench::flags::{self, FlagError, Workload};
-use skerry_bench::{response_file, session, trace, vectors};
+use skerry_bench::{response_file, session, trace, vectors, wake};
 use std::process::ExitCode;
 
 /// Exit code for arguments that make no sense, as memtier's usage exit.
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     };
     let ended = match args.split_first() {
         Some((name, rest)) if name == "trace" => trace::main(rest),
+        Some((name, rest)) if name == "wake" => wake::main(rest),
         Some((name, rest)) if name == "vectors" => vectors::main(rest),
         _ => flags::parse(&args).map(|workload| load(&workload)),
     };

@@ -243,7 +243,8 @@ pub const fn good_size(size: usize) -> usize {
         return 8;
     }
     if words <= 8 {
-        return ((words + 1) & !1) * 8;
+        // Where mimalloc was built for an alignment of 16 (`build.rs`), blocks are two, four, six or eight words.
+        return if cfg!(blocks_of_two_words) { ((words + 1) & !1) * 8 } else { words * 8 };
     }
     if size <= 512 * KIB {
         let shift = (words - 1).ilog2() - 2;

@@ -10,7 +10,7 @@
 //! its receiver unsubscribes is dropped by the receiver's worker, which asks the client, not the directory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use dashmap::DashMap;
 use hashbrown::HashSet;
@@ -46,7 +46,29 @@ impl Kind {
     }
 }
 
-type Listeners = HashSet<ClientId>;
+/// The listeners of a name.
+#[derive(Default)]
+struct Listeners {
+    clients: HashSet<ClientId>,
+    /// The same as a list, made when a message asks for it and kept until they change.
+    list: OnceLock<Arc<[ClientId]>>,
+}
+
+impl Listeners {
+    fn add(&mut self, client: ClientId) {
+        self.clients.insert(client);
+        self.list.take();
+    }
+
+    fn remove(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+        self.list.take();
+    }
+
+    fn list(&self) -> Arc<[ClientId]> {
+        self.list.get_or_init(|| self.clients.iter().copied().collect()).clone()
+    }
+}
 
 /// The directory.
 #[derive(Default)]
@@ -66,7 +88,18 @@ pub struct Delivery {
     pub pattern: Box<[u8]>,
     pub channel: Arc<[u8]>,
     pub message: Arc<[u8]>,
-    pub clients: Vec<ClientId>,
+    /// The same list as that of the message before, unless somebody has come or gone.
+    pub clients: Arc<[ClientId]>,
+}
+
+impl Delivery {
+    /// Whether both go to the same clients by the same name, so that they can be sent as one.
+    pub fn is_like(&self, other: &Delivery) -> bool {
+        self.kind == other.kind
+            && Arc::ptr_eq(&self.clients, &other.clients)
+            && self.channel == other.channel
+            && self.pattern == other.pattern
+    }
 }
 
 impl Subscriptions {
@@ -107,29 +140,33 @@ impl Subscriptions {
 
     pub fn add(&self, kind: Kind, name: &[u8], client: ClientId) {
         if kind != Kind::Pattern {
-            self.of(kind).entry(Box::from(name)).or_default().insert(client);
+            self.of(kind).entry(Box::from(name)).or_default().add(client);
             return;
         }
         let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
         match patterns.iter_mut().find(|(pattern, _)| **pattern == *name) {
-            Some((_, clients)) => drop(clients.insert(client)),
-            None => patterns.push((Box::from(name), HashSet::from([client]))),
+            Some((_, listeners)) => listeners.add(client),
+            None => {
+                let mut listeners = Listeners::default();
+                listeners.add(client);
+                patterns.push((Box::from(name), listeners));
+            }
         }
         self.n_patterns.store(patterns.len(), Ordering::Relaxed);
     }
 
     pub fn remove(&self, kind: Kind, name: &[u8], client: ClientId) {
         if kind != Kind::Pattern {
-            if let Some(mut clients) = self.of(kind).get_mut(name) {
-                clients.remove(&client);
+            if let Some(mut listeners) = self.of(kind).get_mut(name) {
+                listeners.remove(client);
             }
-            self.of(kind).remove_if(name, |_, clients| clients.is_empty());
+            self.of(kind).remove_if(name, |_, listeners| listeners.clients.is_empty());
             return;
         }
         let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = patterns.iter().position(|(pattern, _)| **pattern == *name) {
-            patterns[at].1.remove(&client);
-            if patterns[at].1.is_empty() {
+            patterns[at].1.remove(client);
+            if patterns[at].1.clients.is_empty() {
                 patterns.remove(at);
             }
         }
@@ -138,7 +175,7 @@ impl Subscriptions {
 
     /// Listeners of a channel by its name; patterns do not count.
     pub fn n_listeners(&self, kind: Kind, name: &[u8]) -> usize {
-        self.of(kind).get(name).map_or(0, |clients| clients.len())
+        self.of(kind).get(name).map_or(0, |listeners| listeners.clients.len())
     }
 
     /// The channels of `kind` that match, in no order.
@@ -158,7 +195,7 @@ impl Subscriptions {
         deliveries: &mut Vec<Delivery>,
     ) -> usize {
         let mut n = 0;
-        let mut add = |kind, pattern: &[u8], clients: Vec<ClientId>| {
+        let mut add = |kind, pattern: &[u8], clients: Arc<[ClientId]>| {
             n += clients.len();
             let (channel, message) = match deliveries.last() {
                 // The same message has just gone to others.
@@ -168,15 +205,15 @@ impl Subscriptions {
             deliveries.push(Delivery { kind, pattern: Box::from(pattern), channel, message, clients });
         };
         // No guard outlives its line.
-        let listeners = self.of(kind).get(channel).map(|clients| clients.iter().copied().collect::<Vec<_>>());
+        let listeners = self.of(kind).get(channel).map(|listeners| listeners.list());
         if let Some(clients) = listeners {
             add(kind, b"", clients);
         }
         if kind == Kind::Channel && self.n_patterns() > 0 {
             let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
-            for (pattern, clients) in &*patterns {
+            for (pattern, listeners) in &*patterns {
                 if glob_match(pattern, channel, Case::Sensitive) {
-                    add(Kind::Pattern, pattern, clients.iter().copied().collect());
+                    add(Kind::Pattern, pattern, listeners.list());
                 }
             }
         }
