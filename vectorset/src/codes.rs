@@ -101,6 +101,9 @@ pub(crate) struct Place {
     head: *const f32,
 }
 
+// SAFETY: addresses only; who reads there vouches for the ids they were made from, on whichever thread.
+unsafe impl Send for Place {}
+
 pub(crate) struct Codes {
     records: Slab,
     heads: Option<Slab>,
@@ -235,7 +238,8 @@ impl Codes {
         unsafe {
             let at = self.records.geometry().locate(id.0);
             let record = self.records.record_at(at).cast_const();
-            let head = self.heads.as_ref().map_or(&raw const ONE, |heads| heads.record_at(at).cast_const().cast());
+            let head =
+                self.heads.as_ref().map_or(&raw const ONE, |heads| heads.record_at(at).cast_const().cast());
             #[cfg(target_arch = "x86_64")]
             {
                 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -264,7 +268,12 @@ impl Codes {
             let n = places.len();
             // SAFETY: all records of these codes have `n_bytes` bytes.
             unsafe {
-                self.kernel(kernels).many(probe.levels.as_slice(), &rows[..n], self.n_bytes, &mut products[..n])
+                self.kernel(kernels).many(
+                    probe.levels.as_slice(),
+                    &rows[..n],
+                    self.n_bytes,
+                    &mut products[..n],
+                )
             };
             for ((distance, place), &product) in distances.iter_mut().zip(places).zip(&products) {
                 *distance = self.finish_at(probe, *place, product);

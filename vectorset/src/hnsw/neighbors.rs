@@ -275,8 +275,7 @@ impl Index {
                 occluded.push(neighbor);
             } else {
                 is_occluded |= is_nearer
-                    && (to_newcomer * ALPHA < newcomer.distance
-                        || self.is_newcomers_equal(newcomer, &this));
+                    && (to_newcomer * ALPHA < newcomer.distance || self.is_newcomers_equal(newcomer, &this));
                 chosen.push(neighbor);
             }
             before = Some(this);

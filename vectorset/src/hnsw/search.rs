@@ -193,7 +193,9 @@ impl Index {
         budget: &mut usize,
         walk: &mut Walk,
     ) -> Progress {
-        if !F::SELECTIVE && let Some(codes) = self.codes.at(probe.rung()) {
+        if !F::SELECTIVE
+            && let Some(codes) = self.codes.at(probe.rung())
+        {
             return self.walk_codes(probe, codes, pool, budget, walk);
         }
         let Walk { level, visited, fresh, roles, .. } = walk;
