@@ -203,7 +203,7 @@ impl Node {
         match awaited {
             Awaited::List => matches!(view, Some(View::List(_))),
             Awaited::SortedSet => matches!(view, Some(View::Zset(_))),
-            Awaited::Stream => false,
+            Awaited::Stream => matches!(view, Some(View::Stream(_))),
             Awaited::StreamOrLoss => true,
         }
     }
