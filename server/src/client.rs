@@ -9,6 +9,7 @@
 //! earlier slot is answered. `front` is the sequence number of the first pending slot. An idle client owns no buffer.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashSet;
 
@@ -16,7 +17,9 @@ use skerry_resp::reply::Proto;
 use skerry_resp::request::Parser;
 
 use crate::args::MIN_SHARED_BYTES;
+use crate::blocked::{Claim, EndOfWait};
 use crate::command::{Caller, Command, CommandId, Handler};
+use crate::commands::Row;
 use crate::keyspace::Touch;
 use crate::output::{Placed, PlacedStrings};
 use crate::pubsub::Subscribed;
@@ -111,6 +114,86 @@ pub enum Parked {
     Pause,
 }
 
+/// A request that waits for a key to be filled, or may yet. Nothing behind it runs.
+pub struct BlockedRequest {
+    /// Its slot.
+    pub sequence: u32,
+    pub claim: Arc<Claim>,
+    pub state: BlockedState,
+    pub reason: Reason,
+    pub deadline_ms: Option<i64>,
+    /// Shards in whose lines it may stand.
+    pub mask: u64,
+    /// What runs when it is called, if its keys have several owners.
+    pub request: Option<CalledRequest>,
+    /// It was ended while its lend was under way: the command does not run then.
+    pub ending: Option<Ending>,
+    /// One more key was filled meanwhile.
+    pub is_called_again: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockedState {
+    /// Sent to the owner, or its keys are being lent: whether it waits is not known.
+    Asked,
+    Waits,
+    /// A key was filled, and all its keys are being lent.
+    Called,
+}
+
+/// What it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Keys,
+    /// WAIT
+    Replicas,
+    /// WAITAOF
+    LocalAndReplicas,
+}
+
+/// How a wait ends without what it was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its time is over, or CLIENT UNBLOCK says so.
+    TimedOut,
+    /// CLIENT UNBLOCK id ERROR
+    Unblocked,
+}
+
+pub struct CalledRequest {
+    pub row: &'static Row,
+    pub text: Vec<u8>,
+    pub ranges: Vec<skerry_resp::request::ArgRange>,
+}
+
+impl BlockedRequest {
+    pub fn asked(sequence: u32) -> Self {
+        Self {
+            sequence,
+            claim: Arc::default(),
+            state: BlockedState::Asked,
+            reason: Reason::Keys,
+            deadline_ms: None,
+            mask: 0,
+            request: None,
+            ending: None,
+            is_called_again: false,
+        }
+    }
+
+    /// Ends the wait, if there is one and nobody has served it. Its answer is the dispatcher's, now or when its lend is there.
+    pub fn end(&mut self, ending: Ending) -> EndOfWait {
+        match self.state {
+            BlockedState::Asked => EndOfWait::Served,
+            BlockedState::Waits => self.claim.end(),
+            BlockedState::Called => {
+                self.ending.get_or_insert(ending);
+                EndOfWait::Ended
+            }
+        }
+    }
+}
+
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
@@ -155,6 +238,8 @@ pub struct Client {
     pub watched: Vec<Box<[u8]>>,
     /// What it listens to; `None` if nothing.
     pub subscribed: Option<Box<Subscribed>>,
+    /// Its last request waits for a key, or may yet.
+    pub blocked: Option<Box<BlockedRequest>>,
 
     pub parser: Parser,
     /// Bytes read and not yet run.
@@ -201,6 +286,8 @@ pub struct Client {
     pub is_queued: bool,
     /// In the worker's list of clients with output.
     pub is_dirty: bool,
+    /// In its list of clients with messages.
+    pub is_told: bool,
     /// When the output first passed the soft limit.
     pub soft_limit_since_ms: i64,
 }
@@ -235,6 +322,7 @@ impl Client {
             watch_mask: 0,
             watched: Vec::new(),
             subscribed: None,
+            blocked: None,
             parser: Parser::default(),
             query: Vec::new(),
             query_at: 0,
@@ -260,6 +348,7 @@ impl Client {
             publication: 0,
             is_queued: false,
             is_dirty: false,
+            is_told: false,
             soft_limit_since_ms: 0,
         }
     }
@@ -278,6 +367,17 @@ impl Client {
     /// Whether its next request waits for something.
     pub fn is_waiting(&self) -> bool {
         self.parked != Parked::No
+    }
+
+    /// Whether nothing that it sends runs now: it is blocked, or a transaction in flight may change the connection.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.is_exec_rebinding || self.blocked.is_some()
+    }
+
+    /// Whether it waits for a key, as CLIENT LIST tells.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.as_ref().is_some_and(|blocked| blocked.state != BlockedState::Asked)
     }
 
     /// What it has sent that has not run: input, and what a transaction has queued.
@@ -326,6 +426,10 @@ impl Client {
     /// Whether something it has asked still runs, waits its turn or is unwritten. What waits for the end of a pause is not owed:
     /// it has not begun.
     pub fn is_owed_replies(&self) -> bool {
+        if self.is_blocked() {
+            // It waits for nothing but its key, and the dead eat nothing.
+            return self.out.len() > self.out_at;
+        }
         let is_running = self.is_queued || !matches!(self.parked, Parked::No | Parked::Pause);
         is_running || (self.parked != Parked::Pause && (!self.pending.is_empty() || self.unsent() > 0))
     }
@@ -434,6 +538,8 @@ pub struct Clients {
     len: usize,
     /// Connections whose `closing` somebody else has set (CLIENT KILL), for the worker to see to.
     pub to_close: Vec<ClientId>,
+    /// Clients whose wait CLIENT UNBLOCK has ended and that are to be told so.
+    pub to_unblock: Vec<(ClientId, Ending)>,
 }
 
 #[derive(Default)]

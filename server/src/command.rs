@@ -24,6 +24,7 @@ use skerry_resp::reply::Reply;
 
 use crate::access::At;
 use crate::args::Args;
+use crate::blocked::Awaited;
 use crate::client::{Client, ClientId, Clients};
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
@@ -53,6 +54,8 @@ pub struct Command {
     pub plan: Option<PlanHandler>,
     /// A key that no specification finds (SORT's STORE).
     pub hidden_key: Option<HiddenKey>,
+    /// Whether a request may wait for its keys (`Ctx::wait`); never, without it.
+    pub may_wait: Option<MayWait>,
     /// One line for the support table.
     pub doc: &'static str,
     pub subcommands: &'static [Command],
@@ -66,6 +69,8 @@ pub type ConnHandler = fn(&mut Conn<'_>, Args<'_>) -> Outcome;
 pub type AnyHandler = fn(&mut Ctx<'_>, Result<Option<&VectorHandle>, CommandError>, Args<'_>) -> Outcome;
 /// Where a key stands among the arguments, and what is done to it.
 pub type HiddenKey = fn(Args<'_>) -> Option<(usize, KeyFlags)>;
+/// Whether a request with these arguments may have to wait for a key.
+pub type MayWait = fn(Args<'_>) -> bool;
 /// Whether keys are looked up that no argument names.
 pub type Roams = fn(Args<'_>) -> bool;
 /// Plans a write on a set that is at hand, and leaves the plans in `Ctx::work`; or leaves nothing.
@@ -110,6 +115,8 @@ pub enum Flow {
     Unwatch,
     Quit,
     Reset,
+    Wait,
+    WaitAof,
 }
 
 /// How the parts of a `Split` become one reply. Parts are complete RESP replies, in shard order.
@@ -372,11 +379,45 @@ pub struct Ctx<'a> {
     pub placed: Strings<'a>,
     /// Set by a handler whose work is to be cut into slices; its reply so far is dropped and `Job` writes it instead.
     pub job: Option<Box<dyn Job>>,
+    /// Whether the request may wait for its keys; set by the dispatcher.
+    pub patience: Patience,
+    /// Set by `Ctx::wait`.
+    pub wait: Option<Box<Wait>>,
     /// The worker's vector work: what is left of the turn's budget, and what this request had begun.
     pub work: &'a mut Work,
 }
 
+/// Whether a handler that finds nothing may have its client wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It answers at once: in a transaction, a script, or a command that never waits.
+    None,
+    Waits,
+}
+
+/// What a client waits for whose command has found nothing: the command runs again, from its start and with all its keys held,
+/// whenever one of the keys holds a value of the awaited type, and waits on in its place in line if it finds nothing again.
+pub struct Wait {
+    /// Unix time at which it is answered with a null array; `None`: it waits for ever.
+    pub deadline_ms: Option<i64>,
+    pub awaited: Awaited,
+    /// Which arguments are the keys that it waits for.
+    pub keys: std::ops::Range<usize>,
+    /// Arguments whose meaning is fixed when the wait begins, by index (XREAD's `$`): what the command is run again with.
+    pub fixed: Vec<(usize, Vec<u8>)>,
+}
+
 impl<'a> Ctx<'a> {
+    /// Has the client wait, if it may; else answers a request that finds nothing as `now_or_never` writes it. What the handler
+    /// has written to the reply so far is dropped if the client waits. Nothing may have been changed.
+    pub fn wait(&mut self, wait: Wait, now_or_never: impl FnOnce(&mut Reply<'a>)) -> Outcome {
+        match self.patience {
+            Patience::None => now_or_never(&mut self.reply),
+            Patience::Waits => self.wait = Some(Box::new(wait)),
+        }
+        Ok(())
+    }
+
     /// The database of the caller.
     #[inline]
     pub fn keyspace(&mut self) -> &mut Keyspace {
@@ -491,6 +532,7 @@ pub const fn row(name: &'static str, arity: i16, handler: Handler, doc: &'static
         handler,
         plan: None,
         hidden_key: None,
+        may_wait: None,
         doc,
         subcommands: &[],
     }
@@ -509,6 +551,11 @@ impl Command {
 
     pub const fn hidden_key(mut self, hidden_key: HiddenKey) -> Self {
         self.hidden_key = Some(hidden_key);
+        self
+    }
+
+    pub const fn waits(mut self, may_wait: MayWait) -> Self {
+        self.may_wait = Some(may_wait);
         self
     }
 

@@ -26,6 +26,8 @@ pub struct WorkerStats {
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
     pub clients: AtomicU64,
+    /// Clients that wait for a key or a deadline.
+    pub blocked_clients: AtomicU64,
     pub error_replies: AtomicU64,
     pub panics: AtomicU64,
     pub lends: AtomicU64,
@@ -126,6 +128,10 @@ pub struct Server {
     pub withheld_memory: AtomicU64,
     /// Published vector sets.
     pub vectors: crate::vector::Directory,
+    /// Who is connected.
+    pub connections: crate::connections::Connections,
+    pub command_logs: crate::command_log::CommandLogs,
+    pub latency: crate::latency::LatencyMonitor,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
     /// The scripts that EVALSHA finds.
@@ -164,6 +170,9 @@ impl Server {
             peak_memory: AtomicU64::new(0),
             withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
+            connections: crate::connections::Connections::default(),
+            command_logs: crate::command_log::CommandLogs::default(),
+            latency: crate::latency::LatencyMonitor::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
             scripts: crate::script::Registry::default(),
         }

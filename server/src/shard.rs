@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use crate::blocked::{Awaited, Blocked};
 use crate::client::ClientId;
 use crate::config::KeyspaceEvents;
 use crate::events::{Event, EventSinks};
@@ -139,6 +140,8 @@ pub struct Shard {
     watched_by: HashMap<ClientId, Vec<KeyName>>,
     /// Clients with a watched key that changed.
     touched: HashMap<ClientId, ()>,
+    /// Who waits for a key to be filled.
+    pub blocked: Blocked,
     /// While entries of other shards are here: the keys that changed, to be told to their owners.
     guest_changes: Option<Vec<(DbIndex, Box<[u8]>)>>,
     /// Reads over two shards may be in flight (`dispatch::halves`): writes leave stamps.
@@ -174,6 +177,7 @@ impl Shard {
             watches: HashMap::new(),
             watched_by: HashMap::new(),
             touched: HashMap::new(),
+            blocked: Blocked::default(),
             guest_changes: None,
             is_stamping: false,
             write_clock: 0,
@@ -264,12 +268,30 @@ impl Shard {
 
     /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
     ///
-    /// WATCH hangs here; notifications, blocked clients, tracking and propagation will.
+    /// WATCH, notifications and blocked clients hang here; tracking and propagation will.
     #[inline]
     pub fn changed(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
         self.stats.dirty += 1;
         if self.is_observed {
             self.tell_observers(db, key, class, event);
+        }
+    }
+
+    /// A change of `key` that Redis does not count as one of its value (a consumer group's): its event is told, but who watches
+    /// the key is not disturbed.
+    #[inline]
+    pub fn told(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        self.stats.dirty += 1;
+        if self.is_observed && self.events.is_open() {
+            self.record_births();
+            self.events.push(Event { db, class, name: event, key: key.into() });
+        }
+    }
+
+    /// Has those who wait for `key` look again, although its value has not changed.
+    pub fn wake_waiters(&mut self, db: DbIndex, key: &Key<'_>) {
+        if !self.blocked.is_empty() {
+            self.blocked.note(db, key);
         }
     }
 
@@ -345,9 +367,12 @@ impl Shard {
         self.events.take_notices()
     }
 
-    /// Marks the clients that watch `key`.
+    /// Marks the clients that watch `key`, and the line of those that wait for it.
     pub fn touch_watchers(&mut self, db: DbIndex, key: &[u8], is_expiry: bool) {
         self.stamp(key);
+        if !self.blocked.is_empty() {
+            self.blocked.note(db, &Key::new(key, self.hash_seed));
+        }
         if self.watches.is_empty() {
             return;
         }
@@ -372,6 +397,25 @@ impl Shard {
                 self.touch_watchers(d, &key, false);
             }
         }
+    }
+
+    /// Puts a client into the lines of `keys`: it is served when one of them holds what it waits for.
+    pub fn block<'k>(
+        &mut self,
+        client: ClientId,
+        db: DbIndex,
+        awaited: Awaited,
+        keys: impl Iterator<Item = Key<'k>>,
+    ) {
+        self.blocked.add(client, db, awaited, keys);
+        self.is_observed = true;
+    }
+
+    /// Takes a client out of the lines here; whether it was in any.
+    pub fn unblock(&mut self, client: ClientId) -> bool {
+        let was_there = self.blocked.remove(client);
+        self.is_observed = self.has_observers();
+        was_there
     }
 
     /// Registers `client`'s interest in `key`.
@@ -458,6 +502,7 @@ impl Shard {
 
     fn has_observers(&self) -> bool {
         !self.watches.is_empty()
+            || !self.blocked.is_empty()
             || self.guest_changes.is_some()
             || self.is_stamping
             || self.events.is_open()
@@ -481,12 +526,15 @@ impl Shard {
     pub fn swap_databases(&mut self, a: DbIndex, b: DbIndex) {
         self.stamp_all();
         self.keyspaces.swap(a.0 as usize, b.0 as usize);
+        self.blocked.note_database(a);
+        self.blocked.note_database(b);
     }
 
     /// Empties one database; its contents are freed in slices.
     pub fn flush(&mut self, db: DbIndex) {
         self.stamp_all();
         self.keyspace(db).clear();
+        self.blocked.note_database(db);
     }
 
     /// Whether something deleted waits to be freed.

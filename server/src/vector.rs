@@ -275,6 +275,7 @@ pub fn peek_handle(shard: &mut Shard, db: DbIndex, key: &Key<'_>, now_ms: i64) -
             | View::Set(_)
             | View::Hash(_)
             | View::Zset(_)
+            | View::Stream(_)
             | View::Lent => None,
         },
         Lookup::Absent | Lookup::Expired => None,

@@ -13,7 +13,8 @@ use skerry_resp::reply::Proto;
 
 use super::{part_integer, reply_help};
 use crate::args::{Args, is_word};
-use crate::client::{Client, Closing, ReplyMode};
+use crate::blocked::EndOfWait;
+use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, ReplyMode};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Touch;
@@ -34,6 +35,7 @@ pub const SUBCOMMANDS: &[Command] = &[
     row("client|reply", 3, Handler::Conn(client_reply), "Turns replies off and on").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|setinfo", 4, Handler::Conn(client_setinfo), "Notes the client library's name or version").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     row("client|setname", 3, Handler::Conn(client_setname), "Names the connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    row("client|unblock", -3, Handler::Split(client_unblock, Merge::Sum), "Ends the wait of another connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|unpause", 2, Handler::Conn(client_unpause), "Ends a pause").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
 ];
 
@@ -106,6 +108,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let letters = [
         (client.subscribed.is_some(), 'P'),
         (client.multi.is_some(), 'x'),
+        (client.is_blocked(), 'b'),
         (client.closing == Closing::AfterReplies, 'c'),
         (client.closing == Closing::Now, 'A'),
         (client.is_unix, 'U'),
@@ -323,6 +326,40 @@ fn client_pause(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: whether this worker has the connection, and it was blocked.
+fn client_unblock(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let ending = match args.len() {
+        3 => Ending::TimedOut,
+        4 if is_word(args.get(3), "timeout") => Ending::TimedOut,
+        4 if is_word(args.get(3), "error") => Ending::Unblocked,
+        4 => return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        _ => return Err(super::wrong_subcommand(args, "CLIENT")),
+    };
+    let number = args.integer(2)?;
+    let own = ctx.shard.id;
+    let is_meant = |client: &&mut Client| client.id.worker() == own && client.number as i64 == number;
+    let found = ctx.clients.iter_mut().find(is_meant).and_then(|client| {
+        let blocked = client.blocked.as_deref_mut()?;
+        Some((client.id, blocked.state, end_wait(blocked, ending)))
+    });
+    if let Some((id, BlockedState::Waits, EndOfWait::Ended)) = found {
+        ctx.clients.to_unblock.push((id, ending));
+    }
+    let n_unblocked = found.is_some_and(|(_, _, end)| end == EndOfWait::Ended);
+    ctx.reply.integer(i64::from(n_unblocked));
+    Ok(())
+}
+
+fn end_wait(blocked: &mut BlockedRequest, ending: Ending) -> EndOfWait {
+    loop {
+        match blocked.end(ending) {
+            // Its owner tries to serve it at this moment, which takes no longer than one command.
+            EndOfWait::Undecided => std::hint::spin_loop(),
+            end => return end,
+        }
+    }
+}
+
 /// CLIENT UNPAUSE
 fn client_unpause(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
     conn.server.pause_until_ms.store(0, Ordering::Relaxed);
@@ -374,6 +411,7 @@ fn client_setinfo(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 fn client_setname(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     check_name(args.get(2))?;
     args.get(2).clone_into(&mut conn.client.name);
+    conn.server.connections.rename(conn.client.id, args.get(2));
     conn.reply.ok();
     Ok(())
 }

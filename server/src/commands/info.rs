@@ -5,16 +5,17 @@
 //! show Redis's neutral values, so that what reads the text finds every field. Skerry's own fields begin with
 //! `skerry_`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::latency::latencies_of;
 use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
+use crate::client::Client;
 use crate::command::{Conn, Ctx, Handler};
-use crate::command_stats::CommandCounts;
+use crate::command_stats::{CommandCounts, ErrorCounts};
 use crate::config::Config;
 use crate::error::Outcome;
 use crate::process::{self, Whose};
@@ -58,7 +59,7 @@ const SECTIONS: &[Section] = &[
     section("modules", "Modules", Shown::Always, modules),
     section("commandstats", "Commandstats", Shown::InAll, commandstats),
     section("errorstats", "Errorstats", Shown::Always, errorstats),
-    section("latencystats", "Latencystats", Shown::InAll, |_, _| {}),
+    section("latencystats", "Latencystats", Shown::InAll, latencystats),
     section("cluster", "Cluster", Shown::Always, |_, out| out.push_str("cluster_enabled:0\r\n")),
     section("keyspace", "Keyspace", Shown::Always, keyspace),
     section("keysizes", "Keysizes", Shown::Always, |_, _| {}),
@@ -77,6 +78,9 @@ enum Part {
     ClientBytes,
     WatchedKeys,
     WatchingClients,
+    BlockingKeys,
+    BlockingKeysOnLoss,
+    TimedClients,
     MaxInput,
     MaxOutput,
     HasGarbage,
@@ -91,6 +95,10 @@ const PER_DATABASE: usize = 4;
 pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let stats = ctx.shard.stats;
     let (watched_keys, watching_clients) = ctx.shard.n_watched();
+    let (blocking_keys, blocking_keys_on_loss) = ctx.shard.blocked.n_keys();
+    let is_timed =
+        |client: &&Client| client.blocked.as_ref().is_some_and(|blocked| blocked.deadline_ms.is_some());
+    let timed_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_timed).count();
     let table_bytes: usize = ctx.shard.keyspaces().iter().map(|keyspace| keyspace.table_bytes()).sum();
     let max_input = ctx.clients.of_owner(ctx.shard.id).map(|client| client.query.len()).max().unwrap_or(0);
     let max_output = ctx.clients.of_owner(ctx.shard.id).map(|client| client.unsent()).max().unwrap_or(0);
@@ -106,6 +114,9 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         ctx.clients.bytes(ctx.shard.id) as u64,
         watched_keys as u64,
         watching_clients as u64,
+        blocking_keys as u64,
+        blocking_keys_on_loss as u64,
+        timed_clients as u64,
         max_input as u64,
         max_output as u64,
         u64::from(ctx.shard.has_garbage()),
@@ -254,14 +265,14 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "maxclients" => facts.config.maxclients,
         "client_recent_max_input_buffer" => facts.max(Part::MaxInput),
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
-        "blocked_clients" => 0,
+        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients),
         "tracking_clients" => 0,
         "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
-        "clients_in_timeout_table" => 0,
+        "clients_in_timeout_table" => facts.sum(Part::TimedClients),
         "total_watched_keys" => facts.sum(Part::WatchedKeys),
-        "total_blocking_keys" => 0,
-        "total_blocking_keys_on_nokey" => 0,
+        "total_blocking_keys" => facts.sum(Part::BlockingKeys),
+        "total_blocking_keys_on_nokey" => facts.sum(Part::BlockingKeysOnLoss),
     }
 }
 
@@ -505,10 +516,29 @@ fn commandstats(facts: &Facts<'_>, out: &mut String) {
 }
 
 fn errorstats(facts: &Facts<'_>, out: &mut String) {
-    let mut sums = BTreeMap::new();
+    let mut sums = ErrorCounts::default();
     facts.server.command_stats.iter().for_each(|stats| stats.add_errors(&mut sums));
-    for (code, count) in sums {
-        line(out, format_args!("errorstat_{}:count={count}", String::from_utf8_lossy(&code)));
+    for (code, count) in sums.lines() {
+        line(out, format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn latencystats(facts: &Facts<'_>, out: &mut String) {
+    if !facts.config.latency_tracking {
+        return;
+    }
+    for row in TABLE.rows().iter().filter(|row| !command_info::is_hidden(row)) {
+        let latencies = latencies_of(facts.server, row);
+        if latencies.n() == 0 {
+            continue;
+        }
+        let percentile = |percent: &f64| {
+            let us = latencies.percentile_ns(*percent) as f64 / 1000.0;
+            format!("p{percent}={us:.3}")
+        };
+        let told: Vec<String> =
+            facts.config.latency_tracking_info_percentiles.0.iter().map(percentile).collect();
+        line(out, format_args!("latency_percentiles_usec_{}:{}", row.command.name, told.join(",")));
     }
 }
 

@@ -120,7 +120,7 @@ fn natural(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> 
 }
 
 /// A number from 1 on, or the error `otherwise`.
-fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
+pub(super) fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
     natural(text, otherwise).and_then(|number| match number {
         0 => Err(CommandError::text(otherwise)),
         _ => Ok(number),
@@ -154,6 +154,22 @@ fn lmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if at >= args.len() {
         return Err(CommandError::Syntax);
     }
+    let (end, count) = end_and_count(args, at)?;
+    for index in 2..at {
+        let key = ctx.key(args, index);
+        let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else { continue };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key.bytes);
+        let is_empty = take(list, count, end, ctx.limits, &mut ctx.reply);
+        ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
+        return Ok(());
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+/// LEFT|RIGHT [COUNT count], from argument `at` on.
+pub(super) fn end_and_count(args: Args<'_>, at: usize) -> Result<(End, usize), CommandError> {
     let end = end(args.get(at))?;
     let mut count = None;
     let mut cursor = args.cursor(at + 1);
@@ -163,22 +179,12 @@ fn lmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         }
         count = Some(positive(cursor.value()?, COUNT_NOT_POSITIVE)?);
     }
-    for index in 2..at {
-        let key = ctx.key(args, index);
-        let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else { continue };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key.bytes);
-        let is_empty = take(list, count.unwrap_or(1), end, ctx.limits, &mut ctx.reply);
-        ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
-        return Ok(());
-    }
-    ctx.reply.null_array();
-    Ok(())
+    Ok((end, count.unwrap_or(1)))
 }
 
 const COUNT_NOT_POSITIVE: &str = "ERR count should be greater than 0";
 
-fn end(word: &[u8]) -> Result<End, CommandError> {
+pub(super) fn end(word: &[u8]) -> Result<End, CommandError> {
     match word {
         word if is_word(word, "left") => Ok(End::Front),
         word if is_word(word, "right") => Ok(End::Back),
@@ -196,7 +202,7 @@ fn rpoplpush(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// From argument 1 to argument 2, which may be the same key.
-fn move_one(ctx: &mut Ctx<'_>, args: Args<'_>, from: End, to: End) -> Outcome {
+pub(super) fn move_one(ctx: &mut Ctx<'_>, args: Args<'_>, from: End, to: End) -> Outcome {
     let (source, destination) = (ctx.key(args, 1), ctx.key(args, 2));
     if ctx.shard.list_mut(ctx.at(), &source)?.is_none() {
         ctx.reply.null();

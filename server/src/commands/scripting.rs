@@ -67,7 +67,8 @@ fn exists(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn flush(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
-    let is_mode = args.len() == 2 || args.len() == 3 && (is_word(args.get(2), "sync") || is_word(args.get(2), "async"));
+    let is_mode =
+        args.len() == 2 || args.len() == 3 && (is_word(args.get(2), "sync") || is_word(args.get(2), "async"));
     if !is_mode {
         return Err(CommandError::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }

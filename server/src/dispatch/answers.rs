@@ -7,7 +7,7 @@ use skerry_resp::reply::{Proto, Reply};
 use super::wave::Unknown;
 use super::{INTERNAL_ERROR, Node, gate};
 use crate::args::Args;
-use crate::client::{Client, ClientId, Closing, Parked, ReplyMode, Slot};
+use crate::client::{BlockedState, Client, ClientId, Closing, Parked, ReplyMode, Slot};
 use crate::command::{Conn, ConnHandler, ShardHandler};
 use crate::commands::Row;
 use crate::error::{CommandError, Outcome};
@@ -29,6 +29,7 @@ impl Node {
         ctx.placed = Some(&mut self.placed);
         let outcome = handler(&mut ctx, args);
         if let Some(job) = ctx.job.take() {
+            self.note_job(args);
             self.placed.clear();
             out.truncate(start);
             self.start_job(client, job, caller, proto);
@@ -39,6 +40,7 @@ impl Node {
             self.fail_into(out, start, proto, &error);
         }
         if !self.placed.is_empty() {
+            self.observed.placed_bytes += self.placed.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
             match is_direct {
                 true => self.placed.drain(..).for_each(|(at, bytes)| client.placed.push(at, bytes)),
                 false => client.held_placed.append(&mut self.placed),
@@ -48,6 +50,7 @@ impl Node {
             let len = client.held.len() - start;
             client.pending.push_back(Slot::Ready { start, len });
         }
+        self.serve_blocked();
     }
 
     /// Runs a `Conn` handler.
@@ -250,6 +253,7 @@ impl Node {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.answer(sequence, reply, strings);
         let front = client.front;
+        let ended = client.blocked.take_if(|blocked| blocked.sequence == sequence);
         // A closing one even if its last reply is muted: its end is due.
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
         if wants_write && !client.is_dirty {
@@ -263,6 +267,13 @@ impl Node {
                 client.is_queued = true;
                 self.runnable.push_back(id);
             }
+        }
+        if let Some(mut blocked) = ended {
+            if blocked.state == BlockedState::Asked {
+                // It was answered at once and stands in no line.
+                blocked.mask = 0;
+            }
+            self.end_blocked(id, &blocked);
         }
         if !self.waiting_front.is_empty()
             && let Some(lend) = self.waiting_front.remove(&(id, front))

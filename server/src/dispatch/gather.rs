@@ -49,6 +49,7 @@ impl Node {
         }
         if self.n_shards() == 1 {
             self.split_alone(client, args, handler, merge);
+            self.serve_blocked();
             return Step::Done;
         }
         let id = self.open_gather(client, args, merge, self.n_shards());
@@ -64,10 +65,12 @@ impl Node {
             self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
+                self.note_job(args);
                 self.add_job(job, ReplyTo::Gather { id }, self.id, caller, proto);
             }
             None => self.note_part(id, self.id, &out),
         }
+        self.serve_blocked();
         Step::Done
     }
 
@@ -186,6 +189,7 @@ impl Node {
         let job =
             self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         if let Some(job) = job {
+            self.note_job(args);
             self.start_job(client, job, caller, proto);
             return;
         }

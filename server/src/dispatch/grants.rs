@@ -22,7 +22,23 @@ impl Node {
         let LaneAsk { from, lend, mode, has_watches, keys } = ask;
         let server = &self.server;
         let hashes = keys.iter().map(|key| server.hash_key(key));
-        let admission = self.holds.ask((from, lend), mode, round == Round::Wait, hashes);
+        let (who, may_wait) = ((from, lend), round == Round::Wait);
+        if let Some(reserved) = self.reserved.remove(&client) {
+            // A blocked client comes for the key that is held for it.
+            let mut freed = Vec::new();
+            let hashes: Vec<u64> = hashes.collect();
+            let keys_asked = hashes.into_iter();
+            let admission = self.holds.ask_reserved(reserved, who, mode, may_wait, keys_asked, &mut freed);
+            self.admitted(client, LaneAsk { from, lend, mode, has_watches, keys }, admission);
+            self.run_freed(freed);
+            return;
+        }
+        let admission = self.holds.ask(who, mode, may_wait, hashes);
+        self.admitted(client, LaneAsk { from, lend, mode, has_watches, keys }, admission);
+    }
+
+    fn admitted(&mut self, client: ClientId, ask: LaneAsk, admission: Admission) {
+        let LaneAsk { from, lend, mode, has_watches, keys } = ask;
         if admission == Admission::Refused {
             self.outboxes[usize::from(from.0)].push_refuse(lend);
             return;
@@ -102,6 +118,9 @@ impl Node {
                 for client in self.unwatches_while_away.take().unwrap_or_default() {
                     self.unwatch_here(client);
                 }
+                for client in std::mem::take(&mut self.unblocks_while_away) {
+                    self.shard.unblock(client);
+                }
             }
             HoldMode::Shared => debug_assert!(returned.is_empty(), "shared entries stay with their owner"),
             HoldMode::Exclusive => self.take_home(&ask.keys, loans, returned),
@@ -109,6 +128,7 @@ impl Node {
         for (db, key) in changed {
             self.shard.touch_watchers(db, key, false);
         }
+        self.serve_blocked();
         let mut freed = Vec::new();
         let server = &self.server;
         self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);

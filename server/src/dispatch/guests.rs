@@ -68,7 +68,12 @@ impl Node {
                 panic!("'{}' is not lent keys", lend.row.command.name)
             };
             let args = Args::new(&lend.text, &lend.ranges);
-            self.shard_into(handler, lend.caller(), lend.proto, out, args);
+            match lend.row.command.may_wait {
+                Some(may_wait) if may_wait(args) => {
+                    lend.wait = self.waiting_into(handler, lend.caller(), lend.proto, out, args);
+                }
+                _ => self.shard_into(handler, lend.caller(), lend.proto, out, args),
+            }
         }
         self.collect_guests(lend);
         self.shard.end_guests()

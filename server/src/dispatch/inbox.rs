@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use skerry_resp::reply::Reply;
 use skerry_resp::request::ArgRange;
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 use super::gather::part_proto;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
+use crate::blocked::Claim;
 use crate::client::ClientId;
 use crate::command::{Flow, Handler};
 use crate::commands::{KeyShape, Row};
@@ -45,7 +47,14 @@ pub(super) struct LaneRequest {
     head: RequestHead,
     text: Vec<u8>,
     ranges: Vec<ArgRange>,
+    enclosed: Enclosed,
+}
+
+/// What comes with a request beside its text.
+#[derive(Default)]
+pub(super) struct Enclosed {
     plans: Option<Plans>,
+    claim: Option<Arc<Claim>>,
 }
 
 /// Peer requests whose memory is fetched ahead together.
@@ -61,6 +70,11 @@ impl Node {
         let mut shards = std::mem::take(&mut batch.shards).into_iter();
         let mut bulks = std::mem::take(&mut batch.bulks).into_iter();
         let mut plans = std::mem::take(&mut batch.plans).into_iter();
+        let mut claims = std::mem::take(&mut batch.claims).into_iter();
+        let mut enclosed = |head: &RequestHead| Enclosed {
+            plans: if head.has_plans { plans.next() } else { None },
+            claim: if head.may_wait { claims.next() } else { None },
+        };
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut reader = Reader::new(&bytes);
         let mut ahead = Reader::new(&bytes);
@@ -75,14 +89,13 @@ impl Node {
             match message {
                 Message::Request { head, ranges: packed, text } => {
                     read_ranges(packed, &mut ranges);
-                    let plans = if head.has_plans { plans.next() } else { None };
-                    self.take_request(from, &head, Args::new(text, &ranges), plans);
+                    self.take_request(from, &head, Args::new(text, &ranges), enclosed(&head));
                 }
                 Message::SharedRequest { head, ranges: packed } => {
                     read_ranges(packed, &mut ranges);
                     let source = bulks.next().expect("a shared request comes with its buffer");
-                    let plans = if head.has_plans { plans.next() } else { None };
-                    self.take_request(from, &head, Args::in_shared(&source, &ranges), plans);
+                    let args = Args::in_shared(&source, &ranges);
+                    self.take_request(from, &head, args, enclosed(&head));
                 }
                 Message::Reply { client, sequence, reply, places } => {
                     self.give_credit(from);
@@ -123,6 +136,15 @@ impl Node {
                 Message::Deliver { delivered, texts, clients } => {
                     self.deliver_here(delivered, texts, clients)
                 }
+                Message::Blocked { client, sequence, deadline_ms } => {
+                    self.give_credit(from);
+                    self.take_blocked(client, sequence, deadline_ms);
+                }
+                Message::Served { client, sequence, reply } => self.served(client, sequence, from, reply),
+                Message::Block { client, db, awaited, keys } => self.take_block(client, db, awaited, keys),
+                Message::Call { client } => self.calls.push_back(client),
+                Message::Settle { client, outcome } => self.take_settle(client, outcome),
+                Message::Unblock { client } => self.unblock_here(client),
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),
@@ -130,6 +152,7 @@ impl Node {
                 },
             }
         }
+        self.see_to_blocked();
         self.send_deliveries();
         self.ranges = ranges;
         batch.bytes = bytes;
@@ -159,7 +182,7 @@ impl Node {
     }
 
     /// A request of a peer's client.
-    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) {
+    fn take_request(&mut self, from: ShardId, head: &RequestHead, args: Args<'_>, enclosed: Enclosed) {
         let row = row_of(head.command);
         let args = match head.hashed_at {
             0 => args,
@@ -169,30 +192,36 @@ impl Node {
             // Half of a command: never made to wait, for the other half holds its keys meanwhile.
             let is_free = self.holds.is_idle() || self.admits_here(row, args);
             match is_free && !self.lanes.contains_key(&head.client) {
-                true => self.run_for_peer(from, head, row, args, None),
+                true => self.run_for_peer(from, head, row, args, enclosed),
                 false => self.outboxes[usize::from(from.0)].push_refuse(id),
             }
             return;
         }
         if let Some(lane) = self.lanes.get_mut(&head.client) {
-            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args, plans)));
+            lane.push_back(LaneItem::Request(LaneRequest::copy(from, head, args, enclosed)));
             return;
         }
         if !self.holds.is_idle() && !self.admits_here(row, args) {
             self.wait_here(Who::Request(head.client), row, args);
-            let request = LaneItem::Request(LaneRequest::copy(from, head, args, plans));
+            let request = LaneItem::Request(LaneRequest::copy(from, head, args, enclosed));
             self.lanes.insert(head.client, VecDeque::from([request]));
             return;
         }
-        self.run_for_peer(from, head, row, args, plans);
+        self.run_for_peer(from, head, row, args, enclosed);
     }
 
     /// Runs the head of a client's lane: it has just been granted what it waited for.
     pub(super) fn run_lane_head(&mut self, client: ClientId) {
         let head = self.lanes.get_mut(&client).and_then(VecDeque::pop_front);
         let Some(LaneItem::Request(mut request)) = head else { panic!("a request heads a waiting lane") };
-        let plans = request.plans.take();
-        self.run_for_peer(request.from, &request.head, row_of(request.head.command), request.args(), plans);
+        let enclosed = std::mem::take(&mut request.enclosed);
+        self.run_for_peer(
+            request.from,
+            &request.head,
+            row_of(request.head.command),
+            request.args(),
+            enclosed,
+        );
     }
 
     /// Runs a client's lane as far as the holds let it.
@@ -213,8 +242,8 @@ impl Node {
                         lane.push_front(LaneItem::Request(request));
                         return;
                     }
-                    let plans = request.plans.take();
-                    self.run_for_peer(request.from, &request.head, row, request.args(), plans);
+                    let enclosed = std::mem::take(&mut request.enclosed);
+                    self.run_for_peer(request.from, &request.head, row, request.args(), enclosed);
                 }
             }
         }
@@ -228,11 +257,17 @@ impl Node {
         head: &RequestHead,
         row: &'static Row,
         args: Args<'_>,
-        plans: Option<Plans>,
+        enclosed: Enclosed,
     ) {
+        if let Some(claim) = enclosed.claim {
+            self.run_waiting_for_peer(from, head, row, args, claim);
+            return;
+        }
         let at = usize::from(from.0);
-        self.work.begun =
-            plans.map(|planned| Begun::Addition(Box::new(Addition { planned, ..Addition::default() })));
+        self.work.begun = enclosed
+            .plans
+            .map(|planned| Begun::Addition(Box::new(Addition { planned, ..Addition::default() })));
+        let started = self.begin_peer_call(row, args.len());
         let mark = self.outboxes[at].begin_reply(head.reply_to);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
@@ -246,6 +281,8 @@ impl Node {
         self.work.begun = None;
         let outbox = &mut self.outboxes[at];
         let Some(job) = job else {
+            let placed_bytes: usize = self.placed.iter().map(|(_, bytes)| bytes.len()).sum();
+            let reply_bytes = outbox.bytes.len() - mark + placed_bytes;
             match self.placed.is_empty() {
                 true => outbox.end_reply(mark),
                 false => {
@@ -253,8 +290,14 @@ impl Node {
                     outbox.end_shared_reply(mark, strings);
                 }
             }
+            if started.is_some() || reply_bytes > self.observed.large {
+                self.look_at_peer_call(head, row, args, started, reply_bytes);
+            }
+            self.serve_blocked();
             return;
         };
+        self.note_job(args);
+        let outbox = &mut self.outboxes[at];
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
         let caller = head.caller();
@@ -325,10 +368,10 @@ impl Node {
 }
 
 impl LaneRequest {
-    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>, plans: Option<Plans>) -> Self {
+    fn copy(from: ShardId, head: &RequestHead, args: Args<'_>, enclosed: Enclosed) -> Self {
         let (mut text, mut ranges) = (Vec::new(), Vec::new());
         super::gate::copy_args(args, &mut text, &mut ranges);
-        Self { from, head: *head, text, ranges, plans }
+        Self { from, head: *head, text, ranges, enclosed }
     }
 
     fn args(&self) -> Args<'_> {

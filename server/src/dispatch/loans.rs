@@ -13,21 +13,23 @@
 //! In its ordered round a lend starts only when its slot is the client's first: then nothing of that client waits elsewhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
 use super::halves::{Half, HalfBuffers};
+use super::observed::{Argv, Call};
 use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
 use crate::client::{Client, ClientId, Closing, Multi, Parked, Slot};
-use crate::command::{Caller, Handler};
+use crate::command::{Caller, Handler, Wait};
 use crate::commands::Row;
 use crate::keyspace::{Entry, Touch};
 use crate::lend::holds::Admission;
-use crate::message::{HoldMode, LendId, Round};
+use crate::message::{Called, HoldMode, LendId, Round};
 use crate::server::WorkerStats;
 use crate::shard::{DbIndex, Shard, ShardId};
 
@@ -64,6 +66,18 @@ pub(super) struct Lend {
     /// Shards with watches of the client. They end when the lend has run: between two rounds a watched key may still change.
     pub(super) watch_mask: u64,
     pub(super) now_ms: i64,
+    pub(super) purpose: Purpose,
+    /// The command has found nothing and waits for this.
+    pub(super) wait: Option<Box<Wait>>,
+}
+
+/// What a lend is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request that has just come.
+    Request,
+    /// A blocked client, one of whose keys was filled.
+    Call,
 }
 
 pub(super) struct Owner {
@@ -84,6 +98,18 @@ impl Lend {
 
     pub(super) fn is_whole(&self) -> bool {
         self.mode == HoldMode::Whole
+    }
+
+    /// Whether its command is still to run. What a client that is gone has asked for happens all the same, unless it waits for
+    /// something to take: the dead eat nothing.
+    fn is_wanted(&self, client: &Client) -> bool {
+        let is_there = client.number != 0;
+        match self.purpose {
+            Purpose::Request => is_there || self.multi.is_some() || self.row.command.may_wait.is_none(),
+            Purpose::Call => {
+                is_there && client.blocked.as_ref().is_some_and(|blocked| blocked.ending.is_none())
+            }
+        }
     }
 }
 
@@ -169,6 +195,7 @@ impl Node {
                 client.lent.insert(self.server.hash_key(key));
             }
         }
+        self.observed.is_elsewhere = true;
         self.lend_counts.started += 1;
         self.lend_counts.whole += u64::from(plan.mode == HoldMode::Whole);
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lends, 1);
@@ -216,6 +243,8 @@ impl Node {
             is_touched,
             watch_mask: plan.watch_mask,
             now_ms: self.now_ms,
+            purpose: Purpose::Request,
+            wait: None,
         };
         self.lends.insert(id, lend);
         if n_asked == 0 {
@@ -226,6 +255,10 @@ impl Node {
     }
 
     fn owners_of(&self, plan: &LendPlan<'_>) -> Vec<Owner> {
+        self.owners_of_keys(&plan.keys, plan.mode, plan.watch_mask)
+    }
+
+    pub(super) fn owners_of_keys(&self, keys: &[&[u8]], mode: HoldMode, watch_mask: u64) -> Vec<Owner> {
         let mut owners: Vec<Owner> = Vec::new();
         let owner_at = |owners: &mut Vec<Owner>, shard: ShardId| -> usize {
             owners.iter().position(|owner| owner.shard == shard).unwrap_or_else(|| {
@@ -233,19 +266,19 @@ impl Node {
                 owners.len() - 1
             })
         };
-        if plan.mode == HoldMode::Whole {
+        if mode == HoldMode::Whole {
             for shard in 0..self.n_shards() {
                 owner_at(&mut owners, ShardId(shard as u8));
             }
         }
-        if plan.mode != HoldMode::Whole {
-            for key in &plan.keys {
+        if mode != HoldMode::Whole {
+            for key in keys {
                 let at = owner_at(&mut owners, self.server.shard_of(key));
                 owners[at].keys.push(Box::from(*key));
             }
         }
         for shard in 0..self.n_shards() {
-            if plan.watch_mask & (1 << shard) != 0 {
+            if watch_mask & (1 << shard) != 0 {
                 let at = owner_at(&mut owners, ShardId(shard as u8));
                 owners[at].has_watches = true;
             }
@@ -254,7 +287,14 @@ impl Node {
         owners
     }
 
-    fn send_ask(&mut self, owner: &Owner, id: LendId, client: ClientId, mode: HoldMode, round: Round) {
+    pub(super) fn send_ask(
+        &mut self,
+        owner: &Owner,
+        id: LendId,
+        client: ClientId,
+        mode: HoldMode,
+        round: Round,
+    ) {
         let peer = usize::from(owner.shard.0);
         // An ordered ask goes below zero: it waits for no credit, as others may wait for it.
         self.credit[peer] -= 1;
@@ -322,7 +362,7 @@ impl Node {
     }
 
     /// Gives back what the first round brought and asks again, in ascending order, when the client's turn has come.
-    fn begin_ordered_round(&mut self, id: LendId, running: Option<&Client>) {
+    pub(super) fn begin_ordered_round(&mut self, id: LendId, running: Option<&Client>) {
         self.lend_counts.second_rounds += 1;
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lend_retries, 1);
         let mut lend = self.lends.remove(&id).expect("in flight");
@@ -362,9 +402,10 @@ impl Node {
                 return;
             }
             let own = &mut lend.owners[at];
-            let server = &self.server;
-            let keys = own.keys.iter().map(|key| server.hash_key(key));
-            let admission = self.holds.ask((self.id, id), mode, true, keys);
+            let keys: Vec<u64> = own.keys.iter().map(|key| self.server.hash_key(key)).collect();
+            let mut freed = Vec::new();
+            let admission = self.ask_own(client, id, mode, Round::Wait, &keys, &mut freed);
+            debug_assert!(freed.is_empty(), "what was reserved has ended with the first round");
             own.is_granted = admission == Admission::Granted;
             let is_granted = own.is_granted;
             lend.is_touched |= is_granted && own.has_watches && self.shard.is_touched(client, self.now_ms);
@@ -376,7 +417,7 @@ impl Node {
     }
 
     /// All is granted: adopt, run, return, answer.
-    fn complete(&mut self, id: LendId) {
+    pub(super) fn complete(&mut self, id: LendId) {
         let mut lend = self.lends.remove(&id).expect("in flight");
         let mut client = match self.clients.take(lend.client) {
             Some(client) => client,
@@ -388,19 +429,28 @@ impl Node {
             }
         };
         let is_there = client.number != 0;
+        let is_wanted = lend.is_wanted(&client);
         let mut out = Vec::new();
         let now_ms = self.now_ms;
         self.now_ms = now_ms.max(lend.now_ms);
         // The shards stand outside the guarded call: a panic must not drop them.
         let mut shards: Vec<(ShardId, Box<Shard>)> =
             lend.owners.iter_mut().filter_map(|owner| Some((owner.shard, owner.whole.take()?))).collect();
+        let (started, is_exec) = (Instant::now(), lend.multi.is_some());
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
+            _ if !is_wanted => Vec::new(),
             HoldMode::Whole => {
                 self.run_whole(&mut client, &mut lend, &mut shards, &mut out);
                 Vec::new()
             }
             HoldMode::Shared | HoldMode::Exclusive => self.run_lent(&mut client, &mut lend, &mut out),
         }));
+        if !is_exec {
+            let ns = Some(started.elapsed().as_nanos() as u64);
+            let call =
+                Call { row: lend.row, client: lend.client, ns, request_bytes: 0, reply_bytes: out.len() };
+            self.look_at_call(&call, &Argv::Sent(Args::new(&lend.text, &lend.ranges)));
+        }
         self.now_ms = now_ms;
         if outcome.is_err() {
             self.sort_shards(&mut shards);
@@ -430,16 +480,34 @@ impl Node {
                 client.lent.remove(&self.server.hash_key(key));
             }
         }
+        let is_answered = !is_there || self.settle_waits(&mut client, &mut lend, &mut out);
         // What a transaction has published follows its reply.
         let published = std::mem::take(&mut self.deliveries);
         if is_there {
             self.settle(client);
         }
+        self.serve_blocked();
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
-        self.answer(lend.client, lend.sequence, &out);
+        if is_answered {
+            self.answer(lend.client, lend.sequence, &out);
+        }
         self.deliveries.extend(published);
         self.send_deliveries();
+    }
+
+    /// What the lend means for a client that is blocked, or is to be; false if it is not answered yet.
+    fn settle_waits(&mut self, client: &mut Client, lend: &mut Lend, out: &mut Vec<u8>) -> bool {
+        if lend.purpose == Purpose::Call {
+            return self.settle_call(client, lend, out) == Called::Answered;
+        }
+        match lend.wait.take() {
+            Some(wait) => {
+                self.block_lent(client, lend, &wait);
+                false
+            }
+            None => true,
+        }
     }
 
     /// The other half was refused: the command becomes a lend in its ordered round.
@@ -469,6 +537,8 @@ impl Node {
             is_touched: false,
             watch_mask: 0,
             now_ms: self.now_ms,
+            purpose: Purpose::Request,
+            wait: None,
         };
         self.lends.insert(id, lend);
         self.begin_ordered_round(id, None);

@@ -188,6 +188,12 @@ impl Node {
 
     /// Evicts up to `n` keys that are due here; true if more are.
     pub fn evict_slice(&mut self, n: usize) -> bool {
+        let is_more = self.evict_some(n);
+        self.serve_blocked();
+        is_more
+    }
+
+    fn evict_some(&mut self, n: usize) -> bool {
         for _ in 0..n {
             if self.bytes_due() <= 0 {
                 return false;

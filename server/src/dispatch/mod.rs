@@ -32,12 +32,15 @@ macro_rules! ctx {
             reply: skerry_resp::reply::Reply::new($out, $proto),
             placed: None,
             job: None,
+            patience: $crate::command::Patience::None,
+            wait: None,
             work: &mut $node.work,
         }
     };
 }
 
 mod answers;
+mod blocking;
 mod deliveries;
 mod gate;
 mod gather;
@@ -48,26 +51,30 @@ mod inbox;
 mod jobs;
 mod loans;
 mod memory;
+mod observed;
 mod published;
 mod route;
 mod scripts;
 mod transaction;
+mod waits;
 mod wave;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
 use skerry_resp::request::{ArgRange, Limits};
 
+use crate::blocked::Claim;
 use crate::client::{Client, ClientId, Clients, Parked};
 use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
+use crate::connections::Card;
 use crate::evict;
-use crate::lend::holds::{Freed, Holds};
+use crate::lend::holds::{Freed, Holds, Passage, Who};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
 use crate::pubsub::Delivery;
@@ -77,12 +84,14 @@ use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 use crate::work::Work;
 
+use blocking::WaitingRequest;
 use gather::Gather;
 use halves::{Half, HalfBuffers};
 use inbox::LaneItem;
 use jobs::RunningJob;
 use loans::{Ask, Lend};
 use memory::MemoryLimit;
+use observed::Observed;
 use wave::{Item, WAVE};
 
 /// Unanswered requests from one shard to one peer.
@@ -119,6 +128,18 @@ pub struct Node {
     next_lend: u64,
     /// Lends whose ordered round waits until their slot is the client's first.
     waiting_front: HashMap<(ClientId, u32), LendId>,
+    /// Blocked requests all of whose keys are here, by client.
+    waiting: HashMap<ClientId, WaitingRequest>,
+    /// Keys held for blocked clients that were called to them.
+    reserved: HashMap<ClientId, Passage>,
+    /// Own blocked clients that were called to their keys.
+    calls: VecDeque<ClientId>,
+    /// When the waits of own clients end.
+    deadlines: BTreeSet<(i64, ClientId)>,
+    /// While a peer has this whole shard: the clients whose waits here end when it is back.
+    unblocks_while_away: Vec<ClientId>,
+    /// Goes with the request that is sent next.
+    next_claim: Option<Arc<Claim>>,
     gathers: HashMap<u32, Gather>,
     next_gather: u32,
     jobs: VecDeque<RunningJob>,
@@ -128,6 +149,8 @@ pub struct Node {
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
     pub dirty: Vec<ClientId>,
+    /// Clients with published messages to write, which may wait a little for more of them.
+    pub told: Vec<ClientId>,
     paused: Vec<ClientId>,
     /// Published by requests that have run, not yet sent.
     deliveries: Vec<Delivery>,
@@ -150,6 +173,9 @@ pub struct Node {
     last_name: LastName<'static>,
     /// This worker's counters per command.
     stats: Arc<CommandStats>,
+    observed: Observed,
+    /// What a log would keep of the arguments of the job that is about to begin.
+    job_argv: Vec<Box<[u8]>>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
@@ -175,6 +201,8 @@ pub struct LendCounts {
     /// Commands run in halves instead.
     pub halves: u64,
     pub whole: u64,
+    /// For blocked clients whose keys have several owners.
+    pub calls: u64,
 }
 
 impl Node {
@@ -202,12 +230,19 @@ impl Node {
             shard_trips: 0,
             next_lend: 0,
             waiting_front: HashMap::new(),
+            waiting: HashMap::new(),
+            reserved: HashMap::new(),
+            calls: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            unblocks_while_away: Vec::new(),
+            next_claim: None,
             gathers: HashMap::new(),
             next_gather: 0,
             jobs: VecDeque::new(),
             work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
+            told: Vec::new(),
             paused: Vec::new(),
             deliveries: Vec::new(),
             now_ms,
@@ -226,6 +261,8 @@ impl Node {
             table: &TABLE,
             last_name: LastName::default(),
             stats: server.command_stats[usize::from(id.0)].clone(),
+            observed: Observed::new(&config),
+            job_argv: Vec::new(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
@@ -250,6 +287,7 @@ impl Node {
         self.shard.tell_time(now_ms);
         self.look_at_memory();
         self.look_at_pause();
+        self.end_overdue_waits();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
                 self.unpark(id, Parked::Pause);
@@ -294,6 +332,7 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.observed = Observed::new(&self.config);
         self.configure_shard();
         self.take_memory_limit();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
@@ -314,7 +353,11 @@ impl Node {
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
         let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
-        has_slices || !self.runnable.is_empty() || self.shard.has_garbage() || !self.shard.upkeep.is_empty()
+        has_slices
+            || !self.calls.is_empty()
+            || !self.runnable.is_empty()
+            || self.shard.has_garbage()
+            || !self.shard.upkeep.is_empty()
     }
 
     /// Requests and lends that have waited for a hold here so far.
@@ -333,6 +376,11 @@ impl Node {
             ("lends", self.lends.len()),
             ("halves", self.halves.len()),
             ("lends waiting for their turn", self.waiting_front.len()),
+            ("blocked requests", self.waiting.len()),
+            ("blocked clients", self.shard.blocked.n_waiters()),
+            ("keys held for blocked clients", self.reserved.len()),
+            ("calls", self.calls.len()),
+            ("deadlines", self.deadlines.len()),
             ("gatherings", self.gathers.len()),
             ("jobs", self.jobs.len()),
             ("searches and plans", self.work.n_kept()),
@@ -346,6 +394,8 @@ impl Node {
     /// Removes some dead keys; true if there may be more.
     pub fn expire_slice(&mut self, budget: usize) -> bool {
         let is_more = self.shard.expire_slice(self.now_ms, budget);
+        self.serve_blocked();
+        self.see_to_blocked();
         self.send_deliveries();
         is_more
     }
@@ -359,18 +409,29 @@ impl Node {
 
     /// Admits a connection.
     pub fn connect(&mut self, make: impl FnOnce(ClientId) -> Client) -> ClientId {
-        self.clients.insert(self.id, make)
+        let id = self.clients.insert(self.id, make);
+        if let Some(client) = self.clients.get_mut(id) {
+            let card =
+                Card { address: client.address.as_str().into(), name: Vec::new(), is_unix: client.is_unix };
+            self.server.connections.add(id, client.number, card);
+        }
+        id
     }
 
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
         let mut client = self.clients.remove(id)?;
+        self.server.connections.remove(id, client.number);
         self.unsubscribe_all(&mut client);
         self.work.leave(id);
         self.end_watches(id, client.watch_mask);
+        if let Some(blocked) = client.blocked.take() {
+            blocked.claim.abandon();
+            self.end_blocked(id, &blocked);
+        }
         if client.parked == Parked::Hold {
             let mut freed = Vec::new();
-            self.holds.forget(id, &mut freed);
+            self.holds.forget(Who::Request(id), &mut freed);
             self.run_freed(freed);
         }
         let mut waiting: Vec<_> = self.waiting_front.extract_if(|(client, _), _| *client == id).collect();
@@ -378,6 +439,7 @@ impl Node {
         for (_, lend) in waiting {
             self.ask_next_owner(lend);
         }
+        self.see_to_blocked();
         Some(client)
     }
 
@@ -412,6 +474,7 @@ impl Node {
         while let Some(next) = self.freed.pop_front() {
             match next {
                 Freed::Lend(shard, lend) => self.grant(shard, lend),
+                Freed::Blocked(client, passage) => self.serve_granted(client, passage),
                 Freed::Request(client, passage) => {
                     let is_own = client.worker() == self.id;
                     match is_own {

@@ -34,6 +34,10 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
+        if client.is_stopped() {
+            client.parked = Parked::Order;
+            return Step::Parked;
+        }
         self.mark = (client.out.len(), client.held.len());
         let row = match item.row {
             Ok(row) => row,
@@ -57,12 +61,18 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let started = self.stats.begin(row.id);
+        let started = self.begin_call(row, args.len());
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
             self.work.forget(client.id);
-            self.stats.end(row.id, started);
+            self.stats.count(row.id);
+            let request_bytes = item.end - item.start;
+            let written = (client.out.len() + client.held.len()).wrapping_sub(self.mark.0 + self.mark.1);
+            let reply_bytes = written.wrapping_add(self.observed.placed_bytes);
+            if started.is_some() || request_bytes.max(reply_bytes) > self.observed.large {
+                self.look_at_own_call(client, row, args, started, request_bytes);
+            }
             let is_settled = std::mem::take(&mut client.is_reply_settled);
             if client.reply_mode != ReplyMode::On && !is_settled {
                 self.mute(client);
@@ -81,10 +91,6 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
-        if client.is_exec_rebinding {
-            client.parked = Parked::Order;
-            return Step::Parked;
-        }
         match row.command.handler {
             Handler::Conn(_) | Handler::Flow(Flow::Reset)
                 if client.n_lends > 0 && is_exec(client.lend_command) =>
@@ -123,7 +129,10 @@ impl Node {
                         node.run_shard(client, handler, args);
                     })
                 }
-                KeyShape::Many => self.route_many(client, row, handler, args, admit),
+                KeyShape::Many => match row.command.may_wait {
+                    Some(may_wait) if may_wait(args) => self.route_waiting(client, row, handler, args, admit),
+                    _ => self.route_many(client, row, handler, args, admit),
+                },
             },
             Handler::Roaming(handler, roams) => match roams(args) {
                 true => self.route_whole(client, row, handler, args, admit),
@@ -315,6 +324,7 @@ impl Node {
             client.write_mask |= 1 << shard.0;
         }
         client.asked_mask |= 1 << shard.0;
+        self.observed.is_elsewhere = true;
         let sequence = client.next_sequence();
         let to = ReplyTo::Slot { client: client.id, sequence };
         self.push_request(shard, to, client, row, args);
@@ -336,6 +346,7 @@ impl Node {
             _ => 0,
         };
         let plans = self.work.take_plans();
+        let claim = self.next_claim.take();
         let head = RequestHead {
             reply_to: to,
             client: client.id,
@@ -346,9 +357,11 @@ impl Node {
             hashed_at,
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
             has_plans: plans.is_some(),
+            may_wait: claim.is_some(),
         };
         let outbox = &mut self.outboxes[usize::from(shard.0)];
         outbox.plans.extend(plans);
+        outbox.claims.extend(claim);
         match args.shared_source() {
             Some(source) => outbox.push_shared_request(&head, source.clone(), args.ranges()),
             None => outbox.push_request(&head, args),

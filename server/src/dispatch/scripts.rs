@@ -89,7 +89,10 @@ impl Node {
         match script {
             Script::Eval => {
                 let known = self.server.scripts.get(&sha_of(args.get(1)));
-                Some(known.map_or_else(|| Source::read(args.get(1)).map_or(Reach::Declared, |s| s.reach), |s| s.reach))
+                Some(known.map_or_else(
+                    || Source::read(args.get(1)).map_or(Reach::Declared, |s| s.reach),
+                    |s| s.reach,
+                ))
             }
             Script::EvalSha => Some(self.server.scripts.get(&parse_sha(args.get(1))?)?.reach),
             Script::Load => Some(Reach::Declared),
@@ -161,7 +164,12 @@ impl Node {
     }
 
     /// The script that the arguments name, compiled.
-    fn find_script(&mut self, engine: &mut Engine, script: Script, args: Args<'_>) -> Result<Program, CommandError> {
+    fn find_script(
+        &mut self,
+        engine: &mut Engine,
+        script: Script,
+        args: Args<'_>,
+    ) -> Result<Program, CommandError> {
         let registry = &self.server.scripts;
         if script == Script::EvalSha {
             let sha = parse_sha(args.get(1)).ok_or(NO_SCRIPT)?;
@@ -187,7 +195,13 @@ impl Node {
     }
 
     /// SCRIPT LOAD
-    fn load_script(&mut self, engine: &mut Engine, args: Args<'_>, proto: Proto, out: &mut Vec<u8>) -> Outcome {
+    fn load_script(
+        &mut self,
+        engine: &mut Engine,
+        args: Args<'_>,
+        proto: Proto,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
         let registry = &self.server.scripts;
         let text = args.get(2);
         let source = match registry.get(&sha_of(text)) {
@@ -218,13 +232,7 @@ impl Node {
         let is_out_of_memory =
             self.memory.is_limited && self.is_over_memory() && matches!(self.make_room(), Room::None);
         program.flags.may_run(is_read_only, is_out_of_memory)?;
-        let run = Run {
-            args,
-            n_keys: key_count(args)?,
-            proto: client.proto,
-            is_read_only,
-            is_out_of_memory,
-        };
+        let run = Run { args, n_keys: key_count(args)?, proto: client.proto, is_read_only, is_out_of_memory };
         let before = (client.db, client.proto);
         let mut calls = Calls { node: self, client, others, script: args };
         let outcome = engine.run(&mut calls, program, &run, out);
@@ -271,7 +279,7 @@ impl Host for Calls<'_> {
         let Self { node, client, others, .. } = self;
         client.proto = proto;
         node.running = row.id;
-        let started = node.stats.begin(row.id);
+        let started = node.stats.is_sampled(row.id).then(std::time::Instant::now);
         if node.n_shards() > 1 && row.command.is_write() && row.command.flags.has(Flags::MODULE) {
             row.command.for_each_key(args, |index, _| {
                 let bytes = args.get(index);
@@ -281,7 +289,10 @@ impl Host for Calls<'_> {
             });
         }
         node.run_on_all(client, row, args, others, out);
-        node.stats.end(row.id, started);
+        node.stats.count(row.id);
+        if let Some(started) = started {
+            node.stats.time(row.id, started.elapsed().as_nanos() as u64, node.config.latency_tracking);
+        }
     }
 
     fn refuse(&mut self, row: Option<&'static Row>, error: &[u8]) {

@@ -90,6 +90,7 @@ impl Node {
         }
         let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        self.see_to_blocked();
         n_waiting
     }
 
@@ -104,6 +105,7 @@ impl Node {
         }
         let n_waiting = client.waiting_input_bytes();
         self.settle(client);
+        self.see_to_blocked();
         n_waiting
     }
 
@@ -115,6 +117,7 @@ impl Node {
             self.run_query(&mut client, Admit::Check);
         }
         self.settle(client);
+        self.see_to_blocked();
     }
 
     /// Runs the client's waiting request past the holds: it has just been granted. That one only: those behind it would find the
@@ -363,7 +366,7 @@ impl Node {
         admit == Admit::Check
             && client.pending.is_empty()
             && client.reply_mode == ReplyMode::On
-            && !client.is_exec_rebinding
+            && !client.is_stopped()
             && !self.needs_gate(client, row, args)
     }
 
@@ -378,10 +381,13 @@ impl Node {
         self.mark = (client.out.len(), client.held.len());
         client.last_command = Some(row.command);
         self.running = row.id;
-        let started = self.stats.begin(row.id);
+        let started = self.begin_call(row, args.len());
         self.plain_into(handler, client.proto, &mut client.out, args);
         client.n_commands += 1;
-        self.stats.end(row.id, started);
+        self.stats.count(row.id);
+        if started.is_some() {
+            self.look_at_own_call(client, row, args, started, 0);
+        }
     }
 
     #[inline]

@@ -26,6 +26,8 @@ use crate::shard::ShardId;
 pub enum Who {
     /// The next request of a client: of this worker's, or the head of its lane here.
     Request(ClientId),
+    /// A blocked client, one of whose keys was filled while another was held.
+    Blocked(ClientId),
     Lend(ShardId, LendId),
 }
 
@@ -88,6 +90,8 @@ pub enum Admission {
 pub enum Freed {
     /// Run this client's waiting request now, past the check, then hand the passage to `ran`.
     Request(ClientId, Passage),
+    /// Serve this blocked client now, then hand the passage to `ran`.
+    Blocked(ClientId, Passage),
     /// The lend holds its keys now.
     Lend(ShardId, LendId),
 }
@@ -98,6 +102,13 @@ pub enum Freed {
 pub struct Passage {
     mode: HoldMode,
     keys: Vec<u64>,
+}
+
+impl Passage {
+    /// Hashes of the keys that it holds.
+    pub fn keys(&self) -> &[u64] {
+        &self.keys
+    }
 }
 
 impl Holds {
@@ -141,6 +152,40 @@ impl Holds {
         self.hold(key, mode);
     }
 
+    /// Holds `key` for a blocked client whose worker has yet to ask for it: whoever calls has it or found it free.
+    pub fn reserve(&mut self, key: u64) -> Passage {
+        self.hold(key, HoldMode::Exclusive);
+        Passage { mode: HoldMode::Exclusive, keys: vec![key] }
+    }
+
+    /// A lend asks for `keys`, some of which are reserved for it. If the others are free the reservation becomes a part of its hold,
+    /// else it ends and the lend asks as any other.
+    pub fn ask_reserved(
+        &mut self,
+        reserved: Passage,
+        who: (ShardId, LendId),
+        mode: HoldMode,
+        may_wait: bool,
+        keys: impl Iterator<Item = u64> + Clone,
+        freed: &mut Vec<Freed>,
+    ) -> Admission {
+        let is_other = |key: &u64| !reserved.keys.contains(key);
+        let others: Vec<u64> = unique(keys.clone()).into_iter().filter(is_other).collect();
+        let are_covered = reserved.keys.iter().all(|key| keys.clone().any(|asked| asked == *key));
+        if !are_covered || !self.admits(mode, others.iter().copied()) {
+            self.ran(reserved, freed);
+            return self.ask(who, mode, may_wait, keys);
+        }
+        others.into_iter().for_each(|key| self.hold(key, mode));
+        if mode == HoldMode::Shared {
+            for key in &reserved.keys {
+                self.hold(*key, mode);
+            }
+            self.ran(reserved, freed);
+        }
+        Admission::Granted
+    }
+
     /// Makes a keyless request wait behind the gate.
     pub fn wait_at_gate(&mut self, who: Who) {
         self.n_waits += 1;
@@ -153,7 +198,7 @@ impl Holds {
     }
 
     /// Whether nobody holds against `mode` or waits on any of `keys`; the gate apart.
-    fn are_free(&self, mode: HoldMode, mut keys: impl Iterator<Item = u64>) -> bool {
+    pub fn are_free(&self, mode: HoldMode, mut keys: impl Iterator<Item = u64>) -> bool {
         keys.all(|key| self.keys.get(&key).is_none_or(|hold| hold.queue.is_empty() && hold.admits(mode)))
     }
 
@@ -304,6 +349,7 @@ impl Holds {
                 self.n_keyless += usize::from(waiter.keys.is_empty());
                 Freed::Request(client, Passage { mode: waiter.mode, keys: waiter.keys })
             }
+            Who::Blocked(client) => Freed::Blocked(client, Passage { mode: waiter.mode, keys: waiter.keys }),
             Who::Lend(shard, lend) => Freed::Lend(shard, lend),
         });
     }
@@ -322,18 +368,21 @@ impl Holds {
                     self.whole = Some((shard, lend));
                     freed.push(Freed::Lend(shard, lend));
                 }
-                (HoldMode::Whole, Who::Request(_)) => unreachable!("requests never ask for a whole shard"),
+                (HoldMode::Whole, Who::Request(_) | Who::Blocked(_)) => {
+                    unreachable!("requests never ask for a whole shard")
+                }
                 (mode, _) if self.are_free(mode, waiter.keys.iter().copied()) => self.grant(waiter, freed),
                 _ => self.enqueue(waiter),
             }
         }
     }
 
-    /// Forgets a waiting request of a client that is gone. Holds of lends are never forgotten: they complete.
-    pub fn forget(&mut self, client: ClientId, freed: &mut Vec<Freed>) {
-        self.gate.retain(|waiter| waiter.who != Who::Request(client));
+    /// Forgets the waiting request of a client that is gone, or a blocked client that is not to be served any more. Holds of lends
+    /// are never forgotten: they complete.
+    pub fn forget(&mut self, who: Who, freed: &mut Vec<Freed>) {
+        self.gate.retain(|waiter| waiter.who != who);
         let gone: Vec<WaiterId> = (0..self.waiters.len())
-            .filter(|&id| self.waiters[id].as_ref().is_some_and(|w| w.who == Who::Request(client)))
+            .filter(|&id| self.waiters[id].as_ref().is_some_and(|w| w.who == who))
             .collect();
         for id in gone {
             let waiter = self.waiters[id].take().expect("found just now");
@@ -455,7 +504,7 @@ mod tests {
         holds.wait(Who::Request(ClientId(1)), HoldMode::Exclusive, [A].into_iter());
         holds.wait(Who::Request(ClientId(2)), HoldMode::Shared, [A].into_iter());
         let mut freed = Vec::new();
-        holds.forget(ClientId(1), &mut freed);
+        holds.forget(Who::Request(ClientId(1)), &mut freed);
         assert_eq!(ran(&mut holds, &mut freed), [ClientId(2)]);
     }
 
@@ -506,6 +555,7 @@ mod tests {
                     holds.ran(passage, freed);
                 }
                 Freed::Lend(shard, lend) => lends.push(Freed::Lend(shard, lend)),
+                Freed::Blocked(..) => panic!("nobody is blocked here"),
             }
         }
         *freed = lends;

@@ -6,15 +6,19 @@
 //!   Batch.shards   whole shards on loan
 //!   Batch.bulks    buffers of long requests, and long strings of replies: shared, not copied
 //!   Batch.plans    what the sender has planned for the requests that say so, in their order
+//!   Batch.claims   of the requests that may wait for their keys, in their order
 //! ```
 //!
 //! A request is copied once, into `bytes`; its arguments are then ranges of that buffer on the other side. Buffers go back to their
 //! sender and are used again: no allocation per request. Messages are made and read by this process only, so a malformed one is a
 //! bug (panic), not an input error.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use skerry_resp::reply::Proto;
 
+use crate::blocked::{Awaited, Claim};
 use crate::client::ClientId;
 use crate::command::Caller;
 use crate::keyspace::{Entry, Touch};
@@ -37,6 +41,7 @@ pub struct Batch {
     pub shards: Vec<Box<Shard>>,
     pub bulks: Vec<Bytes>,
     pub plans: Vec<Plans>,
+    pub claims: Vec<Arc<Claim>>,
     /// Messages in `bytes`.
     pub n_messages: u32,
 }
@@ -54,7 +59,7 @@ impl Batch {
             self.bytes = Vec::new();
         }
         debug_assert!(self.entries.is_empty() && self.shards.is_empty());
-        debug_assert!(self.bulks.is_empty() && self.plans.is_empty());
+        debug_assert!(self.bulks.is_empty() && self.plans.is_empty() && self.claims.is_empty());
     }
 }
 
@@ -83,6 +88,15 @@ pub enum Round {
     Wait,
 }
 
+/// What became of a blocked client that was called to its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// It has its answer.
+    Answered,
+    /// There was nothing for it after all.
+    WaitsOn,
+}
+
 /// Where the answer to a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyTo {
@@ -108,6 +122,8 @@ pub struct RequestHead {
     pub hash: u64,
     /// The next of the batch's plans belongs to it.
     pub has_plans: bool,
+    /// It may wait for its keys; the next of the batch's claims is its own.
+    pub may_wait: bool,
 }
 
 impl RequestHead {
@@ -187,6 +203,38 @@ pub enum Message<'a> {
         texts: Keys<'a>,
         clients: ClientIds<'a>,
     },
+    /// To the owner of a client's request that may wait, to its worker: it waits, till the deadline if that is not 0.
+    Blocked {
+        client: ClientId,
+        sequence: u32,
+        deadline_ms: i64,
+    },
+    /// Such a request was served.
+    Served {
+        client: ClientId,
+        sequence: u32,
+        reply: &'a [u8],
+    },
+    /// From a client's worker to an owner, before the return of the lend in which it found nothing: it waits for these keys.
+    Block {
+        client: ClientId,
+        db: DbIndex,
+        awaited: Awaited,
+        keys: Keys<'a>,
+    },
+    /// From an owner: one of those keys was filled, and is held until its worker asks for it.
+    Call {
+        client: ClientId,
+    },
+    /// From the client's worker, before the return of the lend that followed: what became of it.
+    Settle {
+        client: ClientId,
+        outcome: Called,
+    },
+    /// From the client's worker: it waits no more.
+    Unblock {
+        client: ClientId,
+    },
     /// The client's watches end (UNWATCH, DISCARD, disconnect).
     Unwatch {
         client: ClientId,
@@ -206,6 +254,12 @@ mod kind {
     pub(super) const SHARED_REQUEST: u8 = 10;
     pub(super) const SHARED_REPLY: u8 = 11;
     pub(super) const DELIVER: u8 = 12;
+    pub(super) const BLOCKED: u8 = 13;
+    pub(super) const SERVED: u8 = 14;
+    pub(super) const BLOCK: u8 = 15;
+    pub(super) const CALL: u8 = 16;
+    pub(super) const SETTLE: u8 = 17;
+    pub(super) const UNBLOCK: u8 = 18;
 }
 const REQUEST_HEAD: usize = 36;
 const REPLY_HEAD: usize = 17;
@@ -250,6 +304,7 @@ mod tests {
             hashed_at: 1,
             hash: 0xdead_beef,
             has_plans: true,
+            may_wait: true,
         };
         let text = b"*3\r\n$3\r\nset\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
         let at = |start, end| ArgRange { start, end };
@@ -268,6 +323,12 @@ mod tests {
             true,
             [&b"a"[..], b"bb"].into_iter(),
         );
+        batch.push_blocked(client, 9, 1234);
+        batch.push_served(client, 9, b"+x\r\n");
+        batch.push_block(client, DbIndex(3), Awaited::StreamOrLoss, [&b"a"[..], b"bb"].into_iter());
+        batch.push_call(client);
+        batch.push_settle(client, Called::WaitsOn);
+        batch.push_unblock(client);
         batch.push_return(
             LendId(4),
             HoldMode::Exclusive,
@@ -284,7 +345,7 @@ mod tests {
         assert_eq!(ahead.at, reader.at);
         assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
         assert_eq!(got.touch, head.touch);
-        assert!(got.has_plans && got.proto == head.proto);
+        assert!(got.has_plans && got.may_wait && got.proto == head.proto);
         let mut ranges = Vec::new();
         read_ranges(packed, &mut ranges);
         assert_eq!(Args::new(text, &ranges).iter().collect::<Vec<_>>(), [&b"set"[..], b"k", b"value"]);
@@ -298,6 +359,29 @@ mod tests {
         };
         assert_eq!((mode, round, has_watches, n_keys), (HoldMode::Shared, Round::Wait, true, 2));
         assert_eq!(keys.collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
+        let Some(Message::Blocked { client: ClientId(77), sequence: 9, deadline_ms: 1234 }) =
+            reader.next_message()
+        else {
+            panic!()
+        };
+        let Some(Message::Served { client: ClientId(77), sequence: 9, reply: b"+x\r\n" }) =
+            reader.next_message()
+        else {
+            panic!()
+        };
+        let Some(Message::Block { client: ClientId(77), db: DbIndex(3), awaited, keys }) =
+            reader.next_message()
+        else {
+            panic!()
+        };
+        assert_eq!(awaited, Awaited::StreamOrLoss);
+        assert_eq!(keys.collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
+        let Some(Message::Call { client: ClientId(77) }) = reader.next_message() else { panic!() };
+        let Some(Message::Settle { client: ClientId(77), outcome: Called::WaitsOn }) = reader.next_message()
+        else {
+            panic!()
+        };
+        let Some(Message::Unblock { client: ClientId(77) }) = reader.next_message() else { panic!() };
         let Some(Message::Return { loans, changed, .. }) = reader.next_message() else { panic!() };
         assert_eq!(loans.collect::<Vec<_>>(), [(1, DbIndex(2))]);
         assert_eq!(changed.collect::<Vec<_>>(), [(DbIndex(2), &b"bb"[..])]);

@@ -5,8 +5,10 @@ use skerry_resp::request::ArgRange;
 
 use super::packed::{Changes, ClientIds, Keys, Loans, Places};
 use super::{
-    Delivered, HoldMode, LendId, Message, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead, Round, kind,
+    Called, Delivered, HoldMode, LendId, Message, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead,
+    Round, kind,
 };
+use crate::blocked::Awaited;
 use crate::client::ClientId;
 use crate::keyspace::Touch;
 use crate::pubsub::Kind;
@@ -95,10 +97,20 @@ impl<'a> Reader<'a> {
                     _ => ReplyTo::Lend { id: LendId(hash) },
                 };
                 let (db, command, hashed_at) = (DbIndex(short(1)), short(3), short(5));
-                let has_plans = f[0] & 8 != 0;
+                let (has_plans, may_wait) = (f[0] & 8 != 0, f[0] & 32 != 0);
                 let touch = if f[0] & 16 == 0 { Touch::Marks } else { Touch::LeavesNoMark };
-                let head =
-                    RequestHead { reply_to, client, db, touch, proto, command, hashed_at, hash, has_plans };
+                let head = RequestHead {
+                    reply_to,
+                    client,
+                    db,
+                    touch,
+                    proto,
+                    command,
+                    hashed_at,
+                    hash,
+                    has_plans,
+                    may_wait,
+                };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
                     kind::REQUEST => Message::Request { head, ranges, text: self.take(word(31) as usize) },
@@ -173,6 +185,31 @@ impl<'a> Reader<'a> {
                 let (pattern, channel, texts) = (text(), text(), Keys(text()));
                 Message::Deliver { delivered: Delivered { kind, pattern, channel }, texts, clients }
             }
+            kind::BLOCKED => {
+                let client = ClientId(self.u64());
+                let sequence = self.u32();
+                Message::Blocked { client, sequence, deadline_ms: self.u64() as i64 }
+            }
+            kind::SERVED => {
+                let client = ClientId(self.u64());
+                let sequence = self.u32();
+                let len = self.u32() as usize;
+                Message::Served { client, sequence, reply: self.take(len) }
+            }
+            kind::BLOCK => {
+                let client = ClientId(self.u64());
+                let db = DbIndex(self.u16());
+                let awaited = Awaited::from_code(self.u8());
+                let len = self.u32() as usize;
+                Message::Block { client, db, awaited, keys: Keys(self.take(len)) }
+            }
+            kind::CALL => Message::Call { client: ClientId(self.u64()) },
+            kind::SETTLE => {
+                let client = ClientId(self.u64());
+                let outcome = if self.u8() == 0 { Called::Answered } else { Called::WaitsOn };
+                Message::Settle { client, outcome }
+            }
+            kind::UNBLOCK => Message::Unblock { client: ClientId(self.u64()) },
             kind::UNWATCH => Message::Unwatch { client: ClientId(self.u64()) },
             other => panic!("message kind {other} in a batch of this process"),
         })

@@ -5,9 +5,11 @@ use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
 use super::{
-    Batch, Delivered, HoldMode, LendId, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead, Round, kind,
+    Batch, Called, Delivered, HoldMode, LendId, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead, Round,
+    kind,
 };
 use crate::args::Args;
+use crate::blocked::Awaited;
 use crate::client::ClientId;
 use crate::keyspace::Touch;
 use crate::shard::DbIndex;
@@ -207,6 +209,61 @@ impl Batch {
         self.n_messages += 1;
     }
 
+    pub fn push_blocked(&mut self, client: ClientId, sequence: u32, deadline_ms: i64) {
+        self.bytes.push(kind::BLOCKED);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.bytes.extend_from_slice(&sequence.to_le_bytes());
+        self.bytes.extend_from_slice(&deadline_ms.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_served(&mut self, client: ClientId, sequence: u32, reply: &[u8]) {
+        self.bytes.push(kind::SERVED);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.bytes.extend_from_slice(&sequence.to_le_bytes());
+        put_key(&mut self.bytes, reply);
+        self.n_messages += 1;
+    }
+
+    pub fn push_block<'a>(
+        &mut self,
+        client: ClientId,
+        db: DbIndex,
+        awaited: Awaited,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let out = &mut self.bytes;
+        out.push(kind::BLOCK);
+        out.extend_from_slice(&client.0.to_le_bytes());
+        out.extend_from_slice(&db.0.to_le_bytes());
+        out.push(awaited.code());
+        let mark = out.len();
+        out.extend_from_slice(&[0; 4]);
+        keys.for_each(|key| put_key(out, key));
+        let len = (out.len() - mark - 4) as u32;
+        out[mark..mark + 4].copy_from_slice(&len.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_call(&mut self, client: ClientId) {
+        self.bytes.push(kind::CALL);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_settle(&mut self, client: ClientId, outcome: Called) {
+        self.bytes.push(kind::SETTLE);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.bytes.push(u8::from(outcome == Called::WaitsOn));
+        self.n_messages += 1;
+    }
+
+    pub fn push_unblock(&mut self, client: ClientId) {
+        self.bytes.push(kind::UNBLOCK);
+        self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.n_messages += 1;
+    }
+
     pub fn push_unwatch(&mut self, client: ClientId) {
         self.bytes.push(kind::UNWATCH);
         self.bytes.extend_from_slice(&client.0.to_le_bytes());
@@ -230,7 +287,8 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
     fixed[1] = u8::from(head.proto == Proto::Resp3)
         | is_gather
         | u8::from(head.has_plans) << 3
-        | u8::from(head.touch == Touch::LeavesNoMark) << 4;
+        | u8::from(head.touch == Touch::LeavesNoMark) << 4
+        | u8::from(head.may_wait) << 5;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
     fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());

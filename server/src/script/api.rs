@@ -18,8 +18,13 @@ use crate::server::REDIS_VERSION;
 const LEVELS: [(&[u8], f64); 4] =
     [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
 /// `redis.REPL_*`: there are no replicas, the words are there.
-const REPLICATION: [(&[u8], f64); 5] =
-    [(b"REPL_NONE", 0.0), (b"REPL_AOF", 1.0), (b"REPL_SLAVE", 2.0), (b"REPL_REPLICA", 2.0), (b"REPL_ALL", 3.0)];
+const REPLICATION: [(&[u8], f64); 5] = [
+    (b"REPL_NONE", 0.0),
+    (b"REPL_AOF", 1.0),
+    (b"REPL_SLAVE", 2.0),
+    (b"REPL_REPLICA", 2.0),
+    (b"REPL_ALL", 3.0),
+];
 const REPL_ALL: i64 = 3;
 
 /// Puts the table `redis` among the globals at `globals`.

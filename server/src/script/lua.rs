@@ -12,8 +12,8 @@
 //! than a dozen values asks for room first (`Lua::room`). mlua's safe layer is not used: it wraps errors in values of its own, where
 //! Redis's error tables must come through as they are, and takes several allocations and protected calls for each call of a function.
 
-use std::cell::Cell;
 use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -22,8 +22,8 @@ use mlua_sys as ffi;
 
 use super::Core;
 pub(super) use mlua_sys::{
-    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNONE, LUA_TNUMBER, LUA_TSTRING,
-    LUA_TTABLE, LUA_TUSERDATA,
+    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNONE, LUA_TNUMBER,
+    LUA_TSTRING, LUA_TTABLE, LUA_TUSERDATA,
 };
 
 /// A Lua thread. Copied freely; it lives as long as the `State` it belongs to.
@@ -197,7 +197,10 @@ impl Drop for State {
 pub(super) type Status = c_int;
 
 // The calls below are safe under the module's invariants.
-#[allow(clippy::undocumented_unsafe_blocks, reason = "one argument for all: the invariants at the top of this file")]
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "one argument for all: the invariants at the top of this file"
+)]
 impl Lua {
     /// The record behind the state.
     #[inline]

@@ -226,7 +226,9 @@ impl Engine {
             sandbox::set_arguments(lua, run);
         });
         self.call(host, rules, 0).map_err(|failed| failed.told_by(&registry::hex(&program.sha)))?;
-        lua.unrefused(|| convert::write_reply(lua, self.state.core().proto.get(), &mut Reply::new(out, run.proto)));
+        lua.unrefused(|| {
+            convert::write_reply(lua, self.state.core().proto.get(), &mut Reply::new(out, run.proto))
+        });
         self.tidy();
         Ok(())
     }

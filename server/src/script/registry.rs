@@ -46,7 +46,9 @@ impl ScriptFlags {
             return Ok(());
         }
         if is_read_only {
-            return Err(CommandError::text("ERR Can not execute a script with write flag using *_ro command."));
+            return Err(CommandError::text(
+                "ERR Can not execute a script with write flag using *_ro command.",
+            ));
         }
         if is_out_of_memory && !self.allow_oom {
             return Err(CommandError::text(
@@ -126,7 +128,8 @@ impl Registry {
             source.used_at.store(self.clock.fetch_add(1, Relaxed) + 1, Relaxed);
             let is_evaluated = |source: &&Arc<Source>| !source.is_loaded.load(Relaxed);
             if scripts.values().filter(is_evaluated).count() > MAX_EVALUATED {
-                let oldest = scripts.values().filter(is_evaluated).min_by_key(|s| s.used_at.load(Relaxed)).cloned();
+                let oldest =
+                    scripts.values().filter(is_evaluated).min_by_key(|s| s.used_at.load(Relaxed)).cloned();
                 if let Some(oldest) = oldest {
                     oldest.is_gone.store(true, Relaxed);
                     scripts.remove(&oldest.sha);

@@ -197,9 +197,11 @@ impl Cluster {
 
     /// Takes what the nodes have for their clients, as a worker would: from the list of dirty ones.
     fn read_out(&mut self, node: usize) {
-        for id in std::mem::take(&mut self.nodes[node].dirty) {
+        let mut ids = std::mem::take(&mut self.nodes[node].dirty);
+        ids.append(&mut self.nodes[node].told);
+        for id in ids {
             let Some(client) = self.nodes[node].clients.get_mut(id) else { continue };
-            client.is_dirty = false;
+            (client.is_dirty, client.is_told) = (false, false);
             let bytes = client.out.split_off(client.out_at);
             client.out.clear();
             client.out_at = 0;
@@ -362,7 +364,9 @@ impl Cluster {
                                 .map(<[u8]>::to_vec)
                                 .collect()
                         })),
-                        View::List(_) | View::Hash(_) | View::Zset(_) => panic!("no program makes one"),
+                        View::List(_) | View::Hash(_) | View::Zset(_) | View::Stream(_) => {
+                            panic!("no program makes one")
+                        }
                     };
                     assert!(db < N_DATABASES, "no program selects database {db}");
                     state[db].insert(entry.key().to_vec(), content);

@@ -177,7 +177,13 @@ fn copy_of(entry: &Entry) -> Entry {
         View::Int(number) => NewValue::Int(number),
         View::Str(bytes) => NewValue::Str(bytes),
         View::Shared(bytes) => NewValue::Shared(bytes.clone()),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
+        View::List(_)
+        | View::Set(_)
+        | View::Hash(_)
+        | View::Zset(_)
+        | View::Stream(_)
+        | View::Vector(_)
+        | View::Lent => {
             panic!("only strings are lent here")
         }
     };

@@ -7,6 +7,7 @@
 //! 1. ZRANDMEMBER with a negative count draws at most `DRAWS_MAX` members and `DRAWS_MAX_BYTES` of reply; Redis goes on
 //!    until its memory is gone.
 
+pub mod blocking;
 mod combine;
 mod range;
 
@@ -320,6 +321,8 @@ enum Form {
     Members,
     Flat,
     Nested,
+    /// Members and scores without an array around them.
+    Bare,
 }
 
 impl Form {
@@ -333,7 +336,11 @@ impl Form {
     }
 
     fn header(self, n: usize, reply: &mut Reply<'_>) {
-        reply.array(if self == Form::Flat { 2 * n } else { n });
+        match self {
+            Form::Bare => {}
+            Form::Flat => reply.array(2 * n),
+            Form::Members | Form::Nested => reply.array(n),
+        }
     }
 
     fn reply(self, (member, score): Scored<'_>, reply: &mut Reply<'_>) {
@@ -353,6 +360,22 @@ fn zmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if at >= args.len() {
         return Err(CommandError::Syntax);
     }
+    let (from, count) = end_and_count(args, at)?;
+    for index in 2..at {
+        let key = ctx.key(args, index);
+        let Some(zset) = ctx.shard.zset_mut(ctx.at(), &key)? else { continue };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key.bytes);
+        let is_empty = take(zset, count, from, Form::Nested, &mut ctx.reply);
+        ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
+        return Ok(());
+    }
+    ctx.reply.null_array();
+    Ok(())
+}
+
+/// MIN|MAX [COUNT count], from argument `at` on.
+fn end_and_count(args: Args<'_>, at: usize) -> Result<(Direction, usize), CommandError> {
     let from = match args.get(at) {
         word if is_word(word, "min") => Direction::Ascending,
         word if is_word(word, "max") => Direction::Descending,
@@ -366,17 +389,7 @@ fn zmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         }
         count = Some(positive(cursor.value()?, "ERR count should be greater than 0")?);
     }
-    for index in 2..at {
-        let key = ctx.key(args, index);
-        let Some(zset) = ctx.shard.zset_mut(ctx.at(), &key)? else { continue };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key.bytes);
-        let is_empty = take(zset, count.unwrap_or(1), from, Form::Nested, &mut ctx.reply);
-        ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
-        return Ok(());
-    }
-    ctx.reply.null_array();
-    Ok(())
+    Ok((from, count.unwrap_or(1)))
 }
 
 /// A number from 1 on, or the error `otherwise`.
