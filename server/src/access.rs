@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::command::Strings;
 use crate::error::CommandError;
 use crate::keyspace::{
-    Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Touch, Ttl, View,
+    Entry, EntryMut, EntryRef, INLINE_BYTES, Key, Loose, NewValue, Object, Stored, Touch, Ttl, View,
 };
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
@@ -263,7 +263,7 @@ impl Shard {
     /// The same with one probe, made if the key is absent.
     pub fn stream_or_new(&mut self, at: At, key: &Key<'_>) -> Result<&mut Stream, CommandError> {
         self.expire_on_access(at, key);
-        let new = || NewValue::Object(Object::Stream(Box::default()));
+        let new = || NewValue::Object(Object::Stream(Loose::new(Stream::default())));
         match self.keyspace(at.db).get_or_insert(key, new).into_object_mut() {
             Some(Object::Stream(stream)) => Ok(stream),
             _ => Err(CommandError::WrongType),

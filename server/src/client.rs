@@ -286,6 +286,8 @@ pub struct Client {
     pub is_queued: bool,
     /// In the worker's list of clients with output.
     pub is_dirty: bool,
+    /// In its list of clients with messages.
+    pub is_told: bool,
     /// When the output first passed the soft limit.
     pub soft_limit_since_ms: i64,
 }
@@ -346,6 +348,7 @@ impl Client {
             publication: 0,
             is_queued: false,
             is_dirty: false,
+            is_told: false,
             soft_limit_since_ms: 0,
         }
     }

@@ -128,8 +128,14 @@ pub struct Server {
     pub withheld_memory: AtomicU64,
     /// Published vector sets.
     pub vectors: crate::vector::Directory,
+    /// Who is connected.
+    pub connections: crate::connections::Connections,
+    pub command_logs: crate::command_log::CommandLogs,
+    pub latency: crate::latency::LatencyMonitor,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
+    /// The scripts that EVALSHA finds.
+    pub scripts: crate::script::Registry,
 }
 
 impl Server {
@@ -164,7 +170,11 @@ impl Server {
             peak_memory: AtomicU64::new(0),
             withheld_memory: AtomicU64::new(0),
             vectors: crate::vector::Directory::default(),
+            connections: crate::connections::Connections::default(),
+            command_logs: crate::command_log::CommandLogs::default(),
+            latency: crate::latency::LatencyMonitor::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
+            scripts: crate::script::Registry::default(),
         }
     }
 

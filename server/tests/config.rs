@@ -19,7 +19,19 @@ const OTHER_DEFAULTS: &[(&str, &str, &str)] = &[
 ];
 
 /// Skerry's own directives.
-const OWN: [&str; 5] = ["threads", "pipeline-order", "turn-trace", "vset-layer0-degree", "vset-code-bits"];
+const OWN: [&str; 11] = [
+    "threads",
+    "pipeline-order",
+    "turn-trace",
+    "vset-layer0-degree",
+    "vset-code-bits",
+    "commandlog-execution-slower-than",
+    "commandlog-slow-execution-max-len",
+    "commandlog-request-larger-than",
+    "commandlog-large-request-max-len",
+    "commandlog-reply-larger-than",
+    "commandlog-large-reply-max-len",
+];
 
 /// 2^64-1 wraps to -1 in Redis, which it then takes for 1%; to Skerry it is out of range.
 const WRAPPED: [&[u8]; 2] = [b"maxmemory-clients", b"18446744073709551615"];

@@ -25,6 +25,11 @@ const EXTENSIONS: &[(&str, &str)] = &[
     ("lmovem", "Redis 8.10"),
     ("sunioncard", "Redis 8.10"),
     ("sdiffcard", "Redis 8.10"),
+    ("commandlog", "Valkey 8.1"),
+    ("commandlog|get", "Valkey 8.1"),
+    ("commandlog|help", "Valkey 8.1"),
+    ("commandlog|len", "Valkey 8.1"),
+    ("commandlog|reset", "Valkey 8.1"),
     ("vmadd", "VADD of many elements"),
     ("vmrem", "VREM of many elements"),
 ];

@@ -411,6 +411,7 @@ fn client_setinfo(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
 fn client_setname(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     check_name(args.get(2))?;
     args.get(2).clone_into(&mut conn.client.name);
+    conn.server.connections.rename(conn.client.id, args.get(2));
     conn.reply.ok();
     Ok(())
 }

@@ -101,6 +101,7 @@ fn hello(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     }
     if let Some(name) = name {
         name.clone_into(&mut conn.client.name);
+        conn.server.connections.rename(conn.client.id, name);
     }
     conn.client.proto = proto.unwrap_or(conn.client.proto);
     introduce(&mut Reply::new(conn.reply.out(), conn.client.proto), conn.client.number);

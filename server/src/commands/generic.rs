@@ -11,7 +11,7 @@ use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Job, KeyFlags, Mer
 use crate::deadline::Clock;
 use crate::error::{CommandError, Outcome};
 use crate::glob::{Case, glob_match};
-use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, ScanPosition, Touch, View};
+use crate::keyspace::{Entry, EntryMut, EntryRef, Key, Loose, NewValue, Object, ScanPosition, Touch, View};
 use crate::shard::{DbIndex, EventClass};
 use skerry_resp::number::{parse_i64, parse_u64};
 
@@ -412,7 +412,7 @@ fn copy_of(view: View<'_>) -> Result<NewValue<'_>, CommandError> {
         View::Set(set) => NewValue::Object(Object::Set(set.clone())),
         View::Hash(hash) => NewValue::Object(Object::Hash(hash.clone())),
         View::Zset(zset) => NewValue::Object(Object::Zset(zset.clone())),
-        View::Stream(stream) => NewValue::Object(Object::Stream(Box::new(stream.clone()))),
+        View::Stream(stream) => NewValue::Object(Object::Stream(Loose::new(stream.clone()))),
         View::Vector(_) | View::Lent => {
             return Err(CommandError::text("ERR not supported for this module key"));
         }

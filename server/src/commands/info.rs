@@ -5,17 +5,17 @@
 //! show Redis's neutral values, so that what reads the text finds every field. Skerry's own fields begin with
 //! `skerry_`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::latency::latencies_of;
 use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
 use crate::client::Client;
 use crate::command::{Conn, Ctx, Handler};
-use crate::command_stats::CommandCounts;
+use crate::command_stats::{CommandCounts, ErrorCounts};
 use crate::config::Config;
 use crate::error::Outcome;
 use crate::process::{self, Whose};
@@ -59,7 +59,7 @@ const SECTIONS: &[Section] = &[
     section("modules", "Modules", Shown::Always, modules),
     section("commandstats", "Commandstats", Shown::InAll, commandstats),
     section("errorstats", "Errorstats", Shown::Always, errorstats),
-    section("latencystats", "Latencystats", Shown::InAll, |_, _| {}),
+    section("latencystats", "Latencystats", Shown::InAll, latencystats),
     section("cluster", "Cluster", Shown::Always, |_, out| out.push_str("cluster_enabled:0\r\n")),
     section("keyspace", "Keyspace", Shown::Always, keyspace),
     section("keysizes", "Keysizes", Shown::Always, |_, _| {}),
@@ -516,10 +516,29 @@ fn commandstats(facts: &Facts<'_>, out: &mut String) {
 }
 
 fn errorstats(facts: &Facts<'_>, out: &mut String) {
-    let mut sums = BTreeMap::new();
+    let mut sums = ErrorCounts::default();
     facts.server.command_stats.iter().for_each(|stats| stats.add_errors(&mut sums));
-    for (code, count) in sums {
-        line(out, format_args!("errorstat_{}:count={count}", String::from_utf8_lossy(&code)));
+    for (code, count) in sums.lines() {
+        line(out, format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn latencystats(facts: &Facts<'_>, out: &mut String) {
+    if !facts.config.latency_tracking {
+        return;
+    }
+    for row in TABLE.rows().iter().filter(|row| !command_info::is_hidden(row)) {
+        let latencies = latencies_of(facts.server, row);
+        if latencies.n() == 0 {
+            continue;
+        }
+        let percentile = |percent: &f64| {
+            let us = latencies.percentile_ns(*percent) as f64 / 1000.0;
+            format!("p{percent}={us:.3}")
+        };
+        let told: Vec<String> =
+            facts.config.latency_tracking_info_percentiles.0.iter().map(percentile).collect();
+        line(out, format_args!("latency_percentiles_usec_{}:{}", row.command.name, told.join(",")));
     }
 }
 

@@ -20,6 +20,7 @@ pub mod hash_expire;
 pub mod hash_reads;
 pub mod hyperloglog;
 pub mod info;
+pub mod latency;
 pub mod list;
 pub mod list_blocking;
 pub mod list_moves;
@@ -29,9 +30,12 @@ pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
+pub mod scripting;
+mod secrets;
 pub mod server;
 pub mod set;
 pub mod set_cards;
+pub mod slowlog;
 pub mod sort;
 pub mod stream;
 pub mod string;
@@ -49,15 +53,18 @@ pub mod zset;
 use std::sync::LazyLock;
 
 pub use part::{part_bulk, part_integer, part_integers};
+pub use secrets::secrets_of;
 pub use subcommand::{reply_help, wrong_subcommand};
 
 use crate::args::Args;
-use crate::command::{Begin, Command, CommandId, Find, Handler};
+use crate::command::{Begin, Command, CommandId, Find, Flags, Handler};
 
 /// Every group's rows.
 const GROUPS: &[(&str, &[Command])] = &[
     ("connection", connection::COMMANDS),
     ("server", server::COMMANDS),
+    ("server", slowlog::COMMANDS),
+    ("server", latency::COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),
@@ -84,6 +91,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("geo", geo::COMMANDS),
     ("stream", stream::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
+    ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 
@@ -106,6 +114,8 @@ pub struct Row {
     pub is_deep: bool,
     /// It may take long, and be cut into slices.
     pub is_vector: bool,
+    /// With so many arguments or more each call is timed: it may take long. Below, its work is bounded.
+    pub timed_from: u16,
     /// It has no keys of its own and looks at all of them.
     pub is_viewer: bool,
     /// How halves of it, run by two owners, become one reply: it needs no lend then.
@@ -133,6 +143,19 @@ fn halves_of(command: &Command) -> Option<Halves> {
         "mset" => Some(Halves::Ok),
         "del" | "unlink" | "exists" | "touch" => Some(Halves::Sum),
         _ => None,
+    }
+}
+
+/// From how many arguments on a command may take long: always, for those that Redis does not call fast, but for a few that do as
+/// little.
+fn timed_from(command: &Command) -> u16 {
+    const MANY: u16 = 64;
+    match command.name {
+        "set" | "mset" | "mget" | "del" | "unlink" | "setex" | "psetex" => MANY,
+        // A count says how much.
+        "lpop" | "rpop" | "spop" | "zpopmin" | "zpopmax" => 3,
+        _ if command.flags.has(Flags::FAST) => MANY,
+        _ => 0,
     }
 }
 
@@ -193,6 +216,7 @@ impl Table {
         self.rows.push(Row {
             is_viewer,
             halves: halves_of(command),
+            timed_from: timed_from(command),
             command,
             id,
             shape: shape_of(command),

@@ -131,10 +131,16 @@ directives! {
     latency_tracking: bool = true; yes_no("latency-tracking");
     aclfile: Text = text(""); plain_text("aclfile").immutable().unbuilt(NO_ACL);
     acl_pubsub_default: AclPubsubDefault = AclPubsubDefault::ResetChannels; word("acl-pubsub-default");
-    slowlog_max_len: u64 = 128; int("slowlog-max-len", 0, I64_MAX);
+    slowlog_max_len: u64 = 128; int("slowlog-max-len", 0, I64_MAX).alias("commandlog-slow-execution-max-len");
     acllog_max_len: u64 = 128; int("acllog-max-len", 0, I64_MAX);
     busy_reply_threshold: u64 = 5000; int("busy-reply-threshold", 0, I64_MAX).alias("lua-time-limit");
-    slowlog_log_slower_than: i64 = 10000; int("slowlog-log-slower-than", -1, I64_MAX);
+    slowlog_log_slower_than: i64 = 10000;
+        int("slowlog-log-slower-than", -1, I64_MAX).alias("commandlog-execution-slower-than");
+    // Valkey's logs of large requests and replies, in bytes.
+    commandlog_request_larger_than: i64 = 1 << 20; int("commandlog-request-larger-than", -1, I64_MAX);
+    commandlog_large_request_max_len: u64 = 128; int("commandlog-large-request-max-len", 0, I64_MAX);
+    commandlog_reply_larger_than: i64 = 1 << 20; int("commandlog-reply-larger-than", -1, I64_MAX);
+    commandlog_large_reply_max_len: u64 = 128; int("commandlog-large-reply-max-len", 0, I64_MAX);
     latency_monitor_threshold: u64 = 0; int("latency-monitor-threshold", 0, I64_MAX);
     latency_tracking_info_percentiles: Percentiles = Percentiles(vec![50.0, 99.0, 99.9]);
         special("latency-tracking-info-percentiles").many().always_written();

@@ -69,6 +69,10 @@ pub struct Directive {
 }
 
 impl Directive {
+    pub fn is_secret(&self) -> bool {
+        self.secrecy == Secrecy::Secret
+    }
+
     /// Whether this is one of its names, in any case.
     pub fn is_called(&self, name: &[u8]) -> bool {
         self.names().any(|own| own.as_bytes().eq_ignore_ascii_case(name))

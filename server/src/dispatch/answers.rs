@@ -29,6 +29,7 @@ impl Node {
         ctx.placed = Some(&mut self.placed);
         let outcome = handler(&mut ctx, args);
         if let Some(job) = ctx.job.take() {
+            self.note_job(args);
             self.placed.clear();
             out.truncate(start);
             self.start_job(client, job, caller, proto);
@@ -39,6 +40,7 @@ impl Node {
             self.fail_into(out, start, proto, &error);
         }
         if !self.placed.is_empty() {
+            self.observed.placed_bytes += self.placed.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
             match is_direct {
                 true => self.placed.drain(..).for_each(|(at, bytes)| client.placed.push(at, bytes)),
                 false => client.held_placed.append(&mut self.placed),

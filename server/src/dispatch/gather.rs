@@ -65,6 +65,7 @@ impl Node {
             self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         match job {
             Some(job) => {
+                self.note_job(args);
                 self.add_job(job, ReplyTo::Gather { id }, self.id, caller, proto);
             }
             None => self.note_part(id, self.id, &out),
@@ -188,6 +189,7 @@ impl Node {
         let job =
             self.with_client_in_place(client, |node| node.run_part(handler, caller, proto, &mut out, args));
         if let Some(job) = job {
+            self.note_job(args);
             self.start_job(client, job, caller, proto);
             return;
         }

@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
+use super::observed::{Argv, Call};
 use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
@@ -106,6 +107,7 @@ impl Node {
             }
             MayStart::Now(id, peer, mode) => {
                 self.next_lend += 1;
+                self.observed.is_elsewhere = true;
                 self.credit[usize::from(peer.0)] -= 1;
                 self.send_half(client, row, args.with_ranges(&theirs), id, peer);
                 if mode == HoldMode::Exclusive {
@@ -250,6 +252,7 @@ impl Node {
         if theirs.first() == Some(&b'-') {
             out.extend_from_slice(theirs);
         } else {
+            let started = self.begin_peer_call(half.row, half.buffers.own_ranges.len());
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 self.run_own_half(&half, &mut ours);
                 self.merge_halves(&half, &ours, theirs, &mut out);
@@ -258,6 +261,12 @@ impl Node {
                 self.note_panic(half.row.command.name, &*panic);
                 out.truncate(start);
                 Reply::new(&mut out, half.proto).error(INTERNAL_ERROR);
+            }
+            if let Some(started) = started {
+                let ns = Some(started.elapsed().as_nanos() as u64);
+                let reply_bytes = out.len() - start;
+                let call = Call { row: half.row, client: half.client, ns, request_bytes: 0, reply_bytes };
+                self.look_at_call(&call, &Argv::Sent(half.args()));
             }
         }
         if ours.capacity() <= KEPT_BUFFER {

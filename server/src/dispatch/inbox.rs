@@ -267,6 +267,7 @@ impl Node {
         self.work.begun = enclosed
             .plans
             .map(|planned| Begun::Addition(Box::new(Addition { planned, ..Addition::default() })));
+        let started = self.begin_peer_call(row, args.len());
         let mark = self.outboxes[at].begin_reply(head.reply_to);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.execute_for_peer(at, head, row, args)));
         let job = outcome.unwrap_or_else(|panic| {
@@ -280,6 +281,8 @@ impl Node {
         self.work.begun = None;
         let outbox = &mut self.outboxes[at];
         let Some(job) = job else {
+            let placed_bytes: usize = self.placed.iter().map(|(_, bytes)| bytes.len()).sum();
+            let reply_bytes = outbox.bytes.len() - mark + placed_bytes;
             match self.placed.is_empty() {
                 true => outbox.end_reply(mark),
                 false => {
@@ -287,9 +290,14 @@ impl Node {
                     outbox.end_shared_reply(mark, strings);
                 }
             }
+            if started.is_some() || reply_bytes > self.observed.large {
+                self.look_at_peer_call(head, row, args, started, reply_bytes);
+            }
             self.serve_blocked();
             return;
         };
+        self.note_job(args);
+        let outbox = &mut self.outboxes[at];
         self.placed.clear();
         outbox.cancel_reply(mark, head.reply_to);
         let caller = head.caller();
@@ -329,6 +337,7 @@ impl Node {
             | Handler::Plain(_)
             | Handler::Conn(_)
             | Handler::Whole(_)
+            | Handler::Script(_)
             | Handler::Container
             | Handler::Words => {
                 panic!("'{}' is never sent to a peer", row.command.name)

@@ -5,12 +5,17 @@
 //! the others stand still then.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use skerry_resp::reply::{Proto, Reply};
 
+use super::observed::{Argv, Call};
 use super::{INTERNAL_ERROR, Node};
+use crate::args::Args;
 use crate::client::{Client, Slot};
 use crate::command::{Caller, CommandId, Job};
+use crate::command_log::kept_argv;
+use crate::commands::TABLE;
 use crate::keyspace::Key;
 use crate::message::{HoldMode, ReplyTo};
 use crate::output::Placed;
@@ -25,6 +30,9 @@ pub(super) struct RunningJob {
     proto: Proto,
     command: CommandId,
     held: Option<Held>,
+    /// Its slices so far, and what a log would keep of its arguments.
+    spent_ns: u64,
+    argv: Vec<Box<[u8]>>,
 }
 
 /// The key that a job holds.
@@ -43,6 +51,12 @@ impl Node {
         self.add_job(job, to, self.id, caller, proto);
     }
 
+    /// A call is about to become a job: what is said of it is said when that is done.
+    pub(super) fn note_job(&mut self, args: Args<'_>) {
+        self.job_argv = kept_argv(args, &[]);
+        self.observed.is_elsewhere = true;
+    }
+
     /// Puts a job of the running request into the line.
     pub(super) fn add_job(
         &mut self,
@@ -56,7 +70,18 @@ impl Node {
         if let Some(held) = &held {
             self.holds.hold_for_job(held.mode, held.hash);
         }
-        self.jobs.push_back(RunningJob { job, to, origin, caller, proto, command: self.running, held });
+        let argv = std::mem::take(&mut self.job_argv);
+        self.jobs.push_back(RunningJob {
+            job,
+            to,
+            origin,
+            caller,
+            proto,
+            command: self.running,
+            held,
+            spent_ns: 0,
+            argv,
+        });
     }
 
     pub fn has_jobs(&self) -> bool {
@@ -75,7 +100,10 @@ impl Node {
         if matches!(running.to, ReplyTo::Slot { .. }) {
             ctx.placed = Some(&mut self.placed);
         }
-        match catch_unwind(AssertUnwindSafe(|| running.job.slice(&mut ctx))) {
+        let started = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| running.job.slice(&mut ctx)));
+        running.spent_ns += started.elapsed().as_nanos() as u64;
+        match outcome {
             Ok(Ok(true)) => self.end_job(running, &out),
             Ok(Ok(false)) => {
                 debug_assert!(self.placed.is_empty(), "a job replies when it is done");
@@ -102,7 +130,16 @@ impl Node {
 
     /// The job is done: its reply goes out, and whoever waited for its key goes on.
     fn end_job(&mut self, running: RunningJob, reply: &[u8]) {
-        let RunningJob { job, to, origin, caller, held, .. } = running;
+        let RunningJob { job, to, origin, caller, held, spent_ns, argv, command, .. } = running;
+        let placed_bytes: usize = self.placed.iter().map(|(_, bytes)| bytes.len()).sum();
+        let call = Call {
+            row: TABLE.row(command),
+            client: caller.client,
+            ns: Some(spent_ns),
+            request_bytes: 0,
+            reply_bytes: reply.len() + placed_bytes,
+        };
+        self.look_at_call(&call, &Argv::Kept(&argv));
         // What it has borrowed of an entry goes before its hold.
         drop(job);
         let strings: Vec<Placed> = self.placed.drain(..).collect();

@@ -13,12 +13,14 @@
 //! In its ordered round a lend starts only when its slot is the client's first: then nothing of that client waits elsewhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::ArgRange;
 
 use super::gate::copy_args;
 use super::halves::{Half, HalfBuffers};
+use super::observed::{Argv, Call};
 use super::route::Step;
 use super::{INTERNAL_ERROR, Node};
 use crate::args::Args;
@@ -193,6 +195,7 @@ impl Node {
                 client.lent.insert(self.server.hash_key(key));
             }
         }
+        self.observed.is_elsewhere = true;
         self.lend_counts.started += 1;
         self.lend_counts.whole += u64::from(plan.mode == HoldMode::Whole);
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lends, 1);
@@ -433,6 +436,7 @@ impl Node {
         // The shards stand outside the guarded call: a panic must not drop them.
         let mut shards: Vec<(ShardId, Box<Shard>)> =
             lend.owners.iter_mut().filter_map(|owner| Some((owner.shard, owner.whole.take()?))).collect();
+        let (started, is_exec) = (Instant::now(), lend.multi.is_some());
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
             _ if !is_wanted => Vec::new(),
             HoldMode::Whole => {
@@ -441,6 +445,12 @@ impl Node {
             }
             HoldMode::Shared | HoldMode::Exclusive => self.run_lent(&mut client, &mut lend, &mut out),
         }));
+        if !is_exec {
+            let ns = Some(started.elapsed().as_nanos() as u64);
+            let call =
+                Call { row: lend.row, client: lend.client, ns, request_bytes: 0, reply_bytes: out.len() };
+            self.look_at_call(&call, &Argv::Sent(Args::new(&lend.text, &lend.ranges)));
+        }
         self.now_ms = now_ms;
         if outcome.is_err() {
             self.sort_shards(&mut shards);

@@ -51,8 +51,10 @@ mod inbox;
 mod jobs;
 mod loans;
 mod memory;
+mod observed;
 mod published;
 mod route;
+mod scripts;
 mod transaction;
 mod waits;
 mod wave;
@@ -70,11 +72,13 @@ use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
 use crate::config::{Config, PipelineOrder};
+use crate::connections::Card;
 use crate::evict;
 use crate::lend::holds::{Freed, Holds, Passage, Who};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
 use crate::pubsub::Delivery;
+use crate::script::Engine;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
@@ -87,6 +91,7 @@ use inbox::LaneItem;
 use jobs::RunningJob;
 use loans::{Ask, Lend};
 use memory::MemoryLimit;
+use observed::Observed;
 use wave::{Item, WAVE};
 
 /// Unanswered requests from one shard to one peer.
@@ -144,6 +149,8 @@ pub struct Node {
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
     pub dirty: Vec<ClientId>,
+    /// Clients with published messages to write, which may wait a little for more of them.
+    pub told: Vec<ClientId>,
     paused: Vec<ClientId>,
     /// Published by requests that have run, not yet sent.
     deliveries: Vec<Delivery>,
@@ -166,11 +173,18 @@ pub struct Node {
     last_name: LastName<'static>,
     /// This worker's counters per command.
     stats: Arc<CommandStats>,
+    observed: Observed,
+    /// What a log would keep of the arguments of the job that is about to begin.
+    job_argv: Vec<Box<[u8]>>,
     /// The command whose handler runs, for its counters.
     running: CommandId,
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
+    /// This worker's Lua, made when the first script comes.
+    scripts: Option<Box<Engine>>,
+    /// The reply of the script that runs.
+    script_out: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +242,7 @@ impl Node {
             work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
+            told: Vec::new(),
             paused: Vec::new(),
             deliveries: Vec::new(),
             now_ms,
@@ -246,9 +261,13 @@ impl Node {
             table: &TABLE,
             last_name: LastName::default(),
             stats: server.command_stats[usize::from(id.0)].clone(),
+            observed: Observed::new(&config),
+            job_argv: Vec::new(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
+            scripts: None,
+            script_out: Vec::new(),
             config,
             server,
         };
@@ -313,6 +332,7 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.observed = Observed::new(&self.config);
         self.configure_shard();
         self.take_memory_limit();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
@@ -389,12 +409,19 @@ impl Node {
 
     /// Admits a connection.
     pub fn connect(&mut self, make: impl FnOnce(ClientId) -> Client) -> ClientId {
-        self.clients.insert(self.id, make)
+        let id = self.clients.insert(self.id, make);
+        if let Some(client) = self.clients.get_mut(id) {
+            let card =
+                Card { address: client.address.as_str().into(), name: Vec::new(), is_unix: client.is_unix };
+            self.server.connections.add(id, client.number, card);
+        }
+        id
     }
 
     /// Ends a connection: what it has in flight completes without it.
     pub fn disconnect(&mut self, id: ClientId) -> Option<Box<Client>> {
         let mut client = self.clients.remove(id)?;
+        self.server.connections.remove(id, client.number);
         self.unsubscribe_all(&mut client);
         self.work.leave(id);
         self.end_watches(id, client.watch_mask);

@@ -61,12 +61,18 @@ impl Node {
         }
         client.last_command = Some(row.command);
         self.running = row.id;
-        let started = self.stats.begin(row.id);
+        let started = self.begin_call(row, args.len());
         let step = self.route(client, row, item, args, admit);
         if step == Step::Done {
             client.n_commands += 1;
             self.work.forget(client.id);
-            self.stats.end(row.id, started);
+            self.stats.count(row.id);
+            let request_bytes = item.end - item.start;
+            let written = (client.out.len() + client.held.len()).wrapping_sub(self.mark.0 + self.mark.1);
+            let reply_bytes = written.wrapping_add(self.observed.placed_bytes);
+            if started.is_some() || request_bytes.max(reply_bytes) > self.observed.large {
+                self.look_at_own_call(client, row, args, started, request_bytes);
+            }
             let is_settled = std::mem::take(&mut client.is_reply_settled);
             if client.reply_mode != ReplyMode::On && !is_settled {
                 self.mute(client);
@@ -141,6 +147,7 @@ impl Node {
             }
             Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
             Handler::Whole(handler) => self.route_whole(client, row, handler, args, admit),
+            Handler::Script(script) => self.route_script(client, row, script, args, admit),
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
             Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));
@@ -317,6 +324,7 @@ impl Node {
             client.write_mask |= 1 << shard.0;
         }
         client.asked_mask |= 1 << shard.0;
+        self.observed.is_elsewhere = true;
         let sequence = client.next_sequence();
         let to = ReplyTo::Slot { client: client.id, sequence };
         self.push_request(shard, to, client, row, args);

@@ -7,6 +7,7 @@ use skerry_resp::reply::{Proto, Reply};
 
 use super::Node;
 use super::loans::LendPlan;
+use super::observed::{Argv, Call};
 use super::route::Step;
 use super::wave::Admit;
 use crate::args::Args;
@@ -33,7 +34,7 @@ impl Node {
             Flow::Multi => {
                 if client.multi.is_some() {
                     // Redis answers an error and the transaction goes on, unbroken.
-                    self.reply_here(client, |reply| reply.error("ERR MULTI calls can not be nested"));
+                    self.answer_error(client, CommandError::text("ERR MULTI calls can not be nested"));
                 } else {
                     client.multi = Some(Box::default());
                     self.reply_here(client, |reply| reply.ok());
@@ -50,7 +51,7 @@ impl Node {
             }
             Flow::Watch => {
                 if client.multi.is_some() {
-                    self.reply_here(client, |reply| reply.error("ERR WATCH inside MULTI is not allowed"));
+                    self.answer_error(client, CommandError::text("ERR WATCH inside MULTI is not allowed"));
                 } else {
                     return self.run_watch(client, row, args, admit);
                 }
@@ -77,11 +78,18 @@ impl Node {
                 client.touch = Touch::Marks;
                 self.unsubscribe_all(client);
                 client.name.clear();
+                self.server.connections.rename(client.id, b"");
                 client.is_authenticated = self.config.requirepass.is_empty();
                 self.reply_here(client, |reply| reply.simple("RESET"));
             }
         }
         Step::Done
+    }
+
+    /// Answers an error that breaks no transaction.
+    fn answer_error(&mut self, client: &mut Client, error: CommandError) {
+        self.note_failure(&error);
+        self.reply_here(client, |reply| reply.error(error.wire()));
     }
 
     pub(super) fn forget_watches(&mut self, client: &mut Client) {
@@ -183,9 +191,10 @@ impl Node {
         if multi.is_broken {
             client.multi = None;
             self.forget_watches(client);
-            self.reply_here(client, |reply| {
-                reply.error("EXECABORT Transaction discarded because of previous errors.");
-            });
+            self.answer_error(
+                client,
+                CommandError::text("EXECABORT Transaction discarded because of previous errors."),
+            );
             return Step::Done;
         }
         if self.n_shards() == 1 {
@@ -200,6 +209,7 @@ impl Node {
         let is_whole = multi.queue.iter().any(|queued| match queued.command.handler {
             Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_) => true,
             Handler::Roaming(_, roams) => roams(queued.args()),
+            Handler::Script(script) => self.takes_all_shards(script, queued.args()),
             _ => false,
         });
         let watched = std::mem::take(&mut client.watched);
@@ -387,28 +397,33 @@ impl Node {
         let row = TABLE.row(queued.row);
         client.last_command = Some(queued.command);
         self.running = row.id;
-        let started = self.stats.begin(row.id);
+        let started = self.begin_call(row, queued.args().len());
         let (start, before) = (out.len(), client.reply_mode);
-        self.run_queued_handler(client, queued, row, others, out);
-        self.stats.end(row.id, started);
+        self.run_on_all(client, row, queued.args(), others, out);
+        self.stats.count(row.id);
+        if let Some(started) = started {
+            let ns = Some(started.elapsed().as_nanos() as u64);
+            let call = Call { row, client: client.id, ns, request_bytes: 0, reply_bytes: out.len() - start };
+            self.look_at_call(&call, &Argv::Sent(queued.args()));
+        }
         // As in Redis, CLIENT REPLY holds from its place in the queue on: what EXEC announced does not come then.
         if matches!(before, ReplyMode::Off | ReplyMode::Skip) && client.reply_mode != ReplyMode::On {
             out.truncate(start);
         }
     }
 
-    fn run_queued_handler(
+    /// A command of a transaction or a script, on this shard and on `others` if they are here.
+    pub(super) fn run_on_all(
         &mut self,
         client: &mut Box<Client>,
-        queued: &Queued,
-        row: &Row,
+        row: &'static Row,
+        args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) {
-        let args = queued.args();
         let caller = client.caller();
         let proto = client.proto;
-        match queued.command.handler {
+        match row.command.handler {
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
@@ -452,6 +467,7 @@ impl Node {
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
                 self.merge_into(client, merge, &parts, args, out);
             }
+            Handler::Script(script) => self.script_into(client, row, script, args, others, out),
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
             Handler::Flow(flow @ (Flow::Wait | Flow::WaitAof)) => {
                 self.wait_for_nobody(flow, proto, out, args);

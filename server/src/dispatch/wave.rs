@@ -381,10 +381,13 @@ impl Node {
         self.mark = (client.out.len(), client.held.len());
         client.last_command = Some(row.command);
         self.running = row.id;
-        let started = self.stats.begin(row.id);
+        let started = self.begin_call(row, args.len());
         self.plain_into(handler, client.proto, &mut client.out, args);
         client.n_commands += 1;
-        self.stats.end(row.id, started);
+        self.stats.count(row.id);
+        if started.is_some() {
+            self.look_at_own_call(client, row, args, started, 0);
+        }
     }
 
     #[inline]

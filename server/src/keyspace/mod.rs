@@ -19,11 +19,13 @@ use std::ptr::NonNull;
 use bytes::{Bytes, BytesMut};
 
 pub mod access_clock;
+pub mod block;
 pub mod entry;
 mod expire;
 mod fields;
 pub mod hash;
 mod lazyfree;
+pub mod loose;
 pub mod object;
 pub mod table;
 pub mod thin;
@@ -32,6 +34,7 @@ pub use access_clock::{AccessClock, Touch, Tracking};
 pub use entry::{Entry, EntryMut, EntryRef};
 pub use fields::FieldsLeft;
 pub use hash::HashSeed;
+pub use loose::Loose;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
 

@@ -6,27 +6,28 @@ use bytes::Bytes;
 use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
+use super::loose::Loose;
 use crate::types::{Hash, List, Set, Stream, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
 pub const INLINE_BYTES: usize = 16 * 1024;
 
-/// A value that is not a short string. Small collections lie in it but for their elements: five words.
+/// A value that is not a short string: two tags and a pointer, none of which is aligned.
 pub enum Object {
     /// A string of more than [`INLINE_BYTES`], shared with the sockets that still send it.
-    Shared(Box<Bytes>),
+    Shared(Loose<Bytes>),
     List(List),
     Set(Set),
     Hash(Hash),
     Zset(Zset),
-    Stream(Box<Stream>),
-    Vector(Box<VectorValue>),
+    Stream(Loose<Stream>),
+    Vector(Loose<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
 }
 
-const _: () = assert!(size_of::<Object>() == 40 && align_of::<Object>() == 8);
+const _: () = assert!(size_of::<Object>() == 10 && align_of::<Object>() == 1);
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Object>(); // Entries, which own objects, travel between shards.
@@ -52,7 +53,7 @@ impl Object {
     #[inline]
     pub fn prefetch(&self, wave: usize) -> bool {
         match self {
-            Object::List(list) => list.prefetch(),
+            Object::List(list) => list.prefetch(wave),
             Object::Set(set) => set.prefetch(wave),
             Object::Hash(hash) => hash.prefetch(wave),
             Object::Zset(zset) => zset.prefetch(wave),

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::keyspace::{NewValue, Object, View};
+use crate::keyspace::{Loose, NewValue, Object, View};
 use crate::types::Limits;
 use reader::Reader;
 use writer::Writer;
@@ -213,9 +213,9 @@ impl Restoring {
             }
             Stage::Vector(reading) => match reading.step(made_with, budget) {
                 None => Ok(Restored::More),
-                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set))),
+                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set.into()))),
                 Some(vectorset::Outcome::Malformed(made)) => {
-                    *refused = made.map(Object::Vector);
+                    *refused = made.map(|set| Object::Vector(set.into()));
                     Err(BAD_FORMAT)
                 }
             },
@@ -269,9 +269,9 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::ZSET_LISTPACK => Object::Zset(zset::of_packed(&listpack::read(reader)?, limits)?),
         kind::LIST_QUICKLIST_2 => Object::List(list::read_quicklist_2(reader, limits)?),
         kind::SET_LISTPACK => Object::Set(set::read_listpack(reader, limits)?),
-        kind::STREAM_1 => Object::Stream(Box::new(stream::read(reader, stream::Version::V1)?)),
-        kind::STREAM_2 => Object::Stream(Box::new(stream::read(reader, stream::Version::V2)?)),
-        kind::STREAM_3 => Object::Stream(Box::new(stream::read(reader, stream::Version::V3)?)),
+        kind::STREAM_1 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V1)?)),
+        kind::STREAM_2 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V2)?)),
+        kind::STREAM_3 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V3)?)),
         kind::HASH_DEADLINES_OLD => Object::Hash(hash::read_timed_fields(reader, None, limits)?),
         kind::HASH_LISTPACK_EX_OLD => Object::Hash(hash::read_timed_listpack(reader, limits)?),
         kind::HASH_DEADLINES => {

@@ -197,9 +197,11 @@ impl Cluster {
 
     /// Takes what the nodes have for their clients, as a worker would: from the list of dirty ones.
     fn read_out(&mut self, node: usize) {
-        for id in std::mem::take(&mut self.nodes[node].dirty) {
+        let mut ids = std::mem::take(&mut self.nodes[node].dirty);
+        ids.append(&mut self.nodes[node].told);
+        for id in ids {
             let Some(client) = self.nodes[node].clients.get_mut(id) else { continue };
-            client.is_dirty = false;
+            (client.is_dirty, client.is_told) = (false, false);
             let bytes = client.out.split_off(client.out_at);
             client.out.clear();
             client.out_at = 0;

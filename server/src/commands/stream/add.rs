@@ -5,7 +5,7 @@ use crate::args::{Args, Cursor, is_word};
 use crate::command::Ctx;
 use crate::config::Config;
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{Key, Object};
+use crate::keyspace::{Key, Loose, Object};
 use crate::shard::EventClass;
 use crate::types::Stream;
 use crate::types::stream::{Garbage, History, NodeLimits, References, StreamId, Threshold, Trim};
@@ -240,7 +240,7 @@ impl ExactSizeIterator for Pairs<'_> {}
 /// Frees what was trimmed: in slices, if it is much.
 fn discard(ctx: &mut Ctx<'_>, garbage: Garbage) {
     if garbage.len() > FREED_AT_ONCE {
-        let stream = Object::Stream(Box::new(Stream::of_garbage(garbage)));
+        let stream = Object::Stream(Loose::new(Stream::of_garbage(garbage)));
         ctx.keyspace().discard_object(stream);
     }
 }

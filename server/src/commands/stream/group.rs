@@ -6,7 +6,7 @@ use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, KeyFlags, range as key_range, row};
 use crate::commands::{reply_help, wrong_subcommand};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Key;
+use crate::keyspace::{Key, Loose};
 use crate::types::Stream;
 use crate::types::stream::{Consumer, ConsumerSlot, Group, History, READS_UNKNOWN, StreamId};
 
@@ -130,7 +130,7 @@ fn destroy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         ctx.reply.integer(0);
         return Ok(());
     };
-    ctx.keyspace().discard_object(crate::keyspace::Object::Stream(Box::new(Stream::of_group(group))));
+    ctx.keyspace().discard_object(crate::keyspace::Object::Stream(Loose::new(Stream::of_group(group))));
     tell(ctx, &key, "xgroup-destroy");
     // Who waits for entries of the group is told that there is none.
     ctx.shard.wake_waiters(at.db, &key);
