@@ -261,7 +261,8 @@ impl Calls<'_> {
             return true;
         }
         let n_keys = key_count(self.script).unwrap_or(0);
-        let mut is_here = !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
+        let mut is_here =
+            !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
         row.command.for_each_key(args, |index, _| {
             is_here &= self.script.from(3).take(n_keys).any(|key| key == args.get(index));
         });
