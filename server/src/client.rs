@@ -184,10 +184,11 @@ impl BlockedRequest {
     /// Ends the wait, if there is one and nobody has served it. Its answer is the dispatcher's, now or when its lend is there.
     pub fn end(&mut self, ending: Ending) -> EndOfWait {
         match self.state {
-            BlockedState::Asked => EndOfWait::Served,
+            BlockedState::Asked => EndOfWait::Over,
             BlockedState::Waits => self.claim.end(),
+            BlockedState::Called if self.ending.is_some() => EndOfWait::Over,
             BlockedState::Called => {
-                self.ending.get_or_insert(ending);
+                self.ending = Some(ending);
                 EndOfWait::Ended
             }
         }

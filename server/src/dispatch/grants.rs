@@ -128,7 +128,7 @@ impl Node {
         for (db, key) in changed {
             self.shard.touch_watchers(db, key, false);
         }
-        self.serve_blocked();
+        self.serve_blocked_on(ask.mode, &ask.keys);
         let mut freed = Vec::new();
         let server = &self.server;
         self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);

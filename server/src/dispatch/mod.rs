@@ -67,7 +67,7 @@ use hashbrown::HashMap;
 use skerry_resp::request::{ArgRange, Limits};
 
 use crate::blocked::Claim;
-use crate::client::{Client, ClientId, Clients, Parked};
+use crate::client::{BlockedState, Client, ClientId, Clients, Parked};
 use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
@@ -84,6 +84,7 @@ use crate::shard::{Shard, ShardId};
 use crate::types::Limits as TypeLimits;
 use crate::work::Work;
 
+pub use blocking::BlockCounts;
 use blocking::WaitingRequest;
 use gather::Gather;
 use halves::{Half, HalfBuffers};
@@ -181,6 +182,7 @@ pub struct Node {
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
+    pub block_counts: BlockCounts,
     /// This worker's Lua, made when the first script comes.
     scripts: Option<Box<Engine>>,
     /// The reply of the script that runs.
@@ -266,6 +268,7 @@ impl Node {
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
+            block_counts: BlockCounts::default(),
             scripts: None,
             script_out: Vec::new(),
             config,
@@ -317,6 +320,17 @@ impl Node {
         } else {
             None
         };
+    }
+
+    /// CLIENT PAUSE is in force: keys neither expire by themselves nor are they evicted.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.is_some()
+    }
+
+    /// When the clients that wait for the end of a pause go on.
+    fn end_of_pause_ms(&self) -> Option<i64> {
+        let is_awaited = self.is_paused.is_some() && !self.paused.is_empty();
+        is_awaited.then(|| self.server.pause_until_ms.load(Ordering::Relaxed))
     }
 
     fn take_config(&mut self) {
@@ -427,6 +441,7 @@ impl Node {
         self.end_watches(id, client.watch_mask);
         if let Some(blocked) = client.blocked.take() {
             blocked.claim.abandon();
+            self.block_counts.died += u64::from(blocked.state != BlockedState::Asked);
             self.end_blocked(id, &blocked);
         }
         if client.parked == Parked::Hold {

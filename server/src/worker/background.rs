@@ -62,7 +62,7 @@ impl Worker {
                 upkeep_slice(&mut self.node.shard);
                 is_busy = true;
             }
-            if self.has_expired_more {
+            if self.has_expired_more && !self.node.is_paused() {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;
             }
@@ -76,7 +76,7 @@ impl Worker {
     pub(super) fn tick(&mut self, now: Instant) {
         let hz = u64::from(self.node.config.hz.clamp(1, 500));
         self.next_tick = now + Duration::from_millis(1000 / hz.max(10));
-        if self.server.is_expiring_actively.load(Ordering::Relaxed) {
+        if self.server.is_expiring_actively.load(Ordering::Relaxed) && !self.node.is_paused() {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
         if let Some(listeners) = &mut self.listeners
