@@ -71,7 +71,7 @@ const EXPANDED: u32 = 1 << 31;
 const BLOCK: usize = 16;
 
 /// Distances and ids lie apart, so that a place is found by comparing whole blocks of distances: halving them one
-/// after the other waits for each comparison. 40, 150 and 300 places: see ARCHITECTURE.md.
+/// after the other waits for each comparison.
 #[derive(Default)]
 pub(crate) struct SortedPool {
     ef: usize,
