@@ -190,11 +190,9 @@ impl Writer<'_> {
         match self.random.below(20) {
             0..5 => [split("BLPOP"), self.keys(Self::list), vec![timeout]].concat(),
             5 | 6 => [split("BRPOP"), self.keys(Self::any_key), vec![timeout]].concat(),
-            7..10 => [
-                split("BLMOVE"),
-                vec![self.list(), self.list(), self.end(), self.end(), timeout],
-            ]
-            .concat(),
+            7..10 => {
+                [split("BLMOVE"), vec![self.list(), self.list(), self.end(), self.end(), timeout]].concat()
+            }
             10 => [split("BRPOPLPUSH"), vec![self.list(), self.any_key(), timeout]].concat(),
             11 | 12 => {
                 let keys = self.keys(Self::list);
@@ -287,7 +285,11 @@ impl Pair {
             let argv = Self::argv(side, words);
             side.conns[*conn].send(&argv).map_err(|why| format!("cannot send: {why:?}"))?;
         }
-        let theirs = self.theirs.outcome(*conn)?;
+        // Redis blocks the client of a FLUSHALL, too, while another thread frees what it has emptied.
+        let theirs = match words[0].starts_with('B') {
+            true => self.theirs.outcome(*conn)?,
+            false => Outcome::Replied(read(&mut self.theirs.conns[*conn])?),
+        };
         // A short wait is waited for.
         let is_short = words.iter().any(|word| word == "0.01");
         let theirs = match theirs {
