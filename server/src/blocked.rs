@@ -121,6 +121,11 @@ impl Blocked {
         (self.lines.len(), self.lines.iter().filter(on_loss).count())
     }
 
+    /// Whether anybody waits who is told of the loss of a key.
+    pub fn is_loss_awaited(&self) -> bool {
+        self.n_on_loss > 0
+    }
+
     /// Clients that wait here.
     pub fn n_waiters(&self) -> usize {
         self.places.len()

@@ -443,8 +443,8 @@ impl Client {
     /// it has not begun.
     pub fn is_owed_replies(&self) -> bool {
         if self.is_blocked() {
-            // It waits for nothing but its key, and the dead eat nothing.
-            return self.out.len() > self.out_at;
+            // It waits for nothing but its key, and the dead eat nothing. The last slot is that request's.
+            return self.pending.len() > 1 || self.unsent() > 0;
         }
         let is_running = self.is_queued || !matches!(self.parked, Parked::No | Parked::Pause);
         is_running || (self.parked != Parked::Pause && (!self.pending.is_empty() || self.unsent() > 0))

@@ -28,7 +28,7 @@ use crate::blocked::{Awaited, Claim, Place, Waiter};
 use crate::client::ClientId;
 use crate::command::{Caller, Handler, Patience, ShardHandler, Wait};
 use crate::commands::Row;
-use crate::keyspace::{Key, View};
+use crate::keyspace::{EntryRef, Key, View};
 use crate::lend::holds::{Passage, Who};
 use crate::message::{Called, HoldMode, Keys, ReplyTo, RequestHead};
 use crate::shard::{DbIndex, ShardId};
@@ -124,7 +124,9 @@ impl Node {
         let hashes: Vec<u64> = keys.iter().map(|key| self.server.hash_key(key)).collect();
         self.serve_ready(match mode {
             HoldMode::Whole => Held::Whole,
-            HoldMode::Shared | HoldMode::Exclusive => Held::Only(&hashes),
+            HoldMode::Exclusive => Held::Only(&hashes),
+            // Others may read these keys as well.
+            HoldMode::Shared => Held::Only(&[]),
         });
     }
 
@@ -143,7 +145,7 @@ impl Node {
         (self.running, self.mark) = before;
     }
 
-    /// The next in a line; false if the line stands.
+    /// The next in a line; false if those behind it are not to be tried now.
     fn serve_next(&mut self, place: &Place, waiter: &Waiter, held: Held<'_>) -> bool {
         if self.shard.blocked.is_engaged(waiter.client) {
             self.shard.blocked.engage(place, waiter);
@@ -159,7 +161,8 @@ impl Node {
         };
         let is_own_free = is_free(self, place.hash);
         if is_own_free && !self.is_filled(place, waiter.awaited) {
-            return true;
+            // Nothing there is nothing for those behind it either, unless they wait for just that.
+            return self.shard.blocked.is_loss_awaited() || self.view(place).is_some();
         }
         let Some(request) = self.waiting.get(&waiter.client) else {
             self.shard.blocked.engage(place, waiter);
@@ -190,16 +193,19 @@ impl Node {
         false
     }
 
+    /// What a key holds, if it is alive.
+    fn view(&mut self, place: &Place) -> Option<View<'_>> {
+        let (now_ms, key) = (self.now_ms, place.key());
+        let keyspace = self.shard.keyspace(place.db);
+        match keyspace.n_expires() > 0 && keyspace.is_expired(&key, now_ms) {
+            true => None,
+            false => keyspace.peek(&key).map(EntryRef::view),
+        }
+    }
+
     /// Whether a key holds what somebody waits for.
     fn is_filled(&mut self, place: &Place, awaited: Awaited) -> bool {
-        let now_ms = self.now_ms;
-        let key = place.key();
-        let keyspace = self.shard.keyspace(place.db);
-        let is_expired = keyspace.n_expires() > 0 && keyspace.is_expired(&key, now_ms);
-        let view = match is_expired {
-            true => None,
-            false => keyspace.peek(&key).map(crate::keyspace::EntryRef::view),
-        };
+        let view = self.view(place);
         match awaited {
             Awaited::List => matches!(view, Some(View::List(_))),
             Awaited::SortedSet => matches!(view, Some(View::Zset(_))),
@@ -366,13 +372,19 @@ impl Node {
         self.shard.block(client, db, awaited, keys);
     }
 
-    /// The lend of a client that was called is about to come home.
+    /// What became of a client that was called; its lend is about to come home, unless it is still on its way.
     pub(super) fn take_settle(&mut self, client: ClientId, outcome: Called) {
         match outcome {
             Called::Answered => {
                 self.shard.unblock(client);
             }
             Called::WaitsOn => self.shard.blocked.pass(client),
+            Called::Coming => {}
+        }
+        if let Some(passage) = self.reserved.remove(&client) {
+            let mut freed = Vec::new();
+            self.holds.ran(passage, &mut freed);
+            self.run_freed(freed);
         }
     }
 
@@ -427,7 +439,7 @@ impl Node {
     fn call(&mut self, client: ClientId, passage: Passage) {
         self.reserved.insert(client, passage);
         match client.worker() == self.id {
-            true => self.calls.push_back(client),
+            true => self.calls.push_back((client, self.id)),
             false => self.outboxes[usize::from(client.worker().0)].push_call(client),
         }
     }

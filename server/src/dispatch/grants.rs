@@ -6,13 +6,16 @@ use super::loans::Ask;
 use crate::client::ClientId;
 use crate::keyspace::{Entry, Key};
 use crate::lend::holds::Admission;
-use crate::message::{Changes, HoldMode, LendId, Round};
+use crate::message::{Called, Changes, HoldMode, LendId, Round};
 use crate::shard::{DbIndex, Shard, ShardId};
 
 impl Node {
     pub(super) fn take_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
         match (self.lanes.get_mut(&client), round) {
-            (Some(_), Round::Try) => self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend),
+            (Some(_), Round::Try) => {
+                self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend);
+                self.take_settle(client, Called::Coming);
+            }
             (Some(lane), Round::Wait) => lane.push_back(LaneItem::Ask(ask)),
             (None, _) => self.admit_ask(client, round, ask),
         }

@@ -143,7 +143,7 @@ impl Node {
                 }
                 Message::Served { client, sequence, reply } => self.served(client, sequence, from, reply),
                 Message::Block { client, db, awaited, keys } => self.take_block(client, db, awaited, keys),
-                Message::Call { client } => self.calls.push_back(client),
+                Message::Call { client } => self.calls.push_back((client, from)),
                 Message::Settle { client, outcome } => self.take_settle(client, outcome),
                 Message::Unblock { client } => self.unblock_here(client),
                 Message::Track { client, keys } => self.take_track(client, keys),

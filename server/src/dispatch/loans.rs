@@ -408,11 +408,11 @@ impl Node {
             let keys: Vec<u64> = own.keys.iter().map(|key| self.server.hash_key(key)).collect();
             let mut freed = Vec::new();
             let admission = self.ask_own(client, id, mode, Round::Wait, &keys, &mut freed);
-            debug_assert!(freed.is_empty(), "what was reserved has ended with the first round");
             own.is_granted = admission == Admission::Granted;
             let is_granted = own.is_granted;
             lend.is_touched |= is_granted && own.has_watches && self.shard.is_touched(client, self.now_ms);
             self.lends.insert(id, lend);
+            self.run_freed(freed);
             if !is_granted {
                 return;
             }

@@ -136,8 +136,8 @@ pub struct Node {
     waiting: HashMap<ClientId, WaitingRequest>,
     /// Keys held for blocked clients that were called to them.
     reserved: HashMap<ClientId, Passage>,
-    /// Own blocked clients that were called to their keys.
-    calls: VecDeque<ClientId>,
+    /// Own blocked clients that were called to their keys, and by which owner.
+    calls: VecDeque<(ClientId, ShardId)>,
     /// When the waits of own clients end.
     deadlines: BTreeSet<(i64, ClientId)>,
     /// While a peer has this whole shard: the clients whose waits here end when it is back.
@@ -312,6 +312,7 @@ impl Node {
         self.look_at_memory();
         self.look_at_pause();
         self.end_overdue_waits();
+        self.see_to_blocked();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
                 self.unpark(id, Parked::Pause);

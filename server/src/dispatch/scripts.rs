@@ -116,6 +116,7 @@ impl Node {
         self.script_into(client, row, script, args, &mut [], &mut out);
         self.push_reply(client, &out);
         self.script_out = out;
+        self.serve_blocked();
     }
 
     /// A script whose keys or shards were lent, in the database and protocol in which it was sent.

@@ -552,6 +552,9 @@ impl Node {
     }
 }
 
+const SSUBSCRIBE_DENIED: CommandError =
+    CommandError::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+
 #[derive(Clone, Copy)]
 enum Direction {
     Here,

@@ -260,18 +260,22 @@ impl Node {
             for (id, ending) in std::mem::take(&mut self.clients.to_unblock) {
                 self.answer_ended(id, ending);
             }
-            let Some(id) = self.calls.pop_front() else { break };
-            self.start_call(id);
+            let Some((id, owner)) = self.calls.pop_front() else { break };
+            self.start_call(id, owner);
         }
         self.send_deliveries();
     }
 
     /// A client was called to its keys: a lend of all of them.
-    fn start_call(&mut self, id: ClientId) {
+    fn start_call(&mut self, id: ClientId, owner: ShardId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(blocked) = &mut client.blocked else { return };
         if blocked.state == BlockedState::Called {
             blocked.is_called_again = true;
+            match owner == self.id {
+                true => self.take_settle(id, Called::Coming),
+                false => self.outboxes[usize::from(owner.0)].push_settle(id, Called::Coming),
+            }
             return;
         }
         let Some(request) = &blocked.request else { return };
@@ -325,6 +329,10 @@ impl Node {
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lends, 1);
         self.lend_counts.started += 1;
         self.lend_counts.calls += 1;
+        if lend.is_refused && owner != self.id {
+            // It is not asked now, and what it holds for us would stand in the way of those whom we wait for.
+            self.outboxes[usize::from(owner.0)].push_settle(id, Called::Coming);
+        }
         let (is_refused, n_asked) = (lend.is_refused, lend.n_asked);
         self.lends.insert(lend_id, lend);
         self.run_freed(freed);
@@ -414,10 +422,10 @@ impl Node {
         }
         match outcome {
             Called::Answered => blocked.mask = 0,
-            Called::WaitsOn => {
+            Called::WaitsOn | Called::Coming => {
                 blocked.state = BlockedState::Waits;
                 if std::mem::take(&mut blocked.is_called_again) {
-                    self.calls.push_back(lend.client);
+                    self.calls.push_back((lend.client, self.id));
                 }
             }
         }

@@ -95,6 +95,21 @@ pub enum Called {
     Answered,
     /// There was nothing for it after all.
     WaitsOn,
+    /// It is on its way already, for another of its keys: this one is not to be held for it. Who waits in order for keys must not hold
+    /// any out of order.
+    Coming,
+}
+
+impl Called {
+    const ALL: [Self; 3] = [Self::Answered, Self::WaitsOn, Self::Coming];
+
+    fn code(self) -> u8 {
+        self as u8
+    }
+
+    fn from_code(code: u8) -> Self {
+        Self::ALL[usize::from(code)]
+    }
 }
 
 /// Where the answer to a request goes.

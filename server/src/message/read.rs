@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
             kind::CALL => Message::Call { client: ClientId(self.u64()) },
             kind::SETTLE => {
                 let client = ClientId(self.u64());
-                let outcome = if self.u8() == 0 { Called::Answered } else { Called::WaitsOn };
+                let outcome = Called::from_code(self.u8());
                 Message::Settle { client, outcome }
             }
             kind::UNBLOCK => Message::Unblock { client: ClientId(self.u64()) },

@@ -254,7 +254,7 @@ impl Batch {
     pub fn push_settle(&mut self, client: ClientId, outcome: Called) {
         self.bytes.push(kind::SETTLE);
         self.bytes.extend_from_slice(&client.0.to_le_bytes());
-        self.bytes.push(u8::from(outcome == Called::WaitsOn));
+        self.bytes.push(outcome.code());
         self.n_messages += 1;
     }
 
