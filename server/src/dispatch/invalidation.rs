@@ -252,9 +252,10 @@ impl Node {
         }
     }
 
-    /// Appends what nobody asked for, behind all that was asked for.
+    /// Appends what nobody asked for, behind all replies that may be older. What a client waits for as a whole request of another shard
+    /// has not run there yet: else its reply would have come before this.
     pub(super) fn push_behind(&mut self, client: &mut Client, bytes: &[u8]) {
-        if client.pending.is_empty() {
+        if client.pending.iter().all(|slot| matches!(slot, Slot::Waiting { .. })) {
             client.out.extend_from_slice(bytes);
         } else {
             let start = client.held.len();
