@@ -14,12 +14,12 @@ use bytes::Bytes;
 use crate::command::Strings;
 use crate::error::CommandError;
 use crate::keyspace::{
-    Entry, EntryMut, EntryRef, INLINE_BYTES, Key, NewValue, Object, Stored, Touch, Ttl, View,
+    Entry, EntryMut, EntryRef, INLINE_BYTES, Key, Loose, NewValue, Object, Stored, Touch, Ttl, View,
 };
 use crate::output::MIN_PLACED_BYTES;
 use crate::shard::{DbIndex, EventClass, Shard};
 use crate::types::aggregate::Source;
-use crate::types::{Element, Hash, List, Set, Zset};
+use crate::types::{Element, Hash, List, Set, Stream, Zset};
 use skerry_resp::reply::Reply;
 
 /// Keys that are fetched from memory together.
@@ -100,9 +100,13 @@ pub fn text_of(view: View<'_>) -> Result<Text<'_>, CommandError> {
         View::Int(value) => Ok(Text::Int(value)),
         View::Str(bytes) => Ok(Text::Bytes(bytes)),
         View::Shared(bytes) => Ok(Text::Shared(bytes)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
-            Err(CommandError::WrongType)
-        }
+        View::List(_)
+        | View::Set(_)
+        | View::Hash(_)
+        | View::Zset(_)
+        | View::Stream(_)
+        | View::Vector(_)
+        | View::Lent => Err(CommandError::WrongType),
     }
 }
 
@@ -233,6 +237,38 @@ impl Shard {
     typed!(Set, read_set, set_mut, set_or_new);
     typed!(Hash, read_hash, hash_mut, hash_or_new);
     typed!(Zset, read_zset, zset_mut, zset_or_new);
+
+    /// The living stream of `key`, for reading; counts a hit or a miss.
+    #[inline]
+    pub fn read_stream(&mut self, at: At, key: &Key<'_>) -> Result<Option<&Stream>, CommandError> {
+        match self.read(at, key).map(EntryRef::view) {
+            None => Ok(None),
+            Some(View::Stream(stream)) => Ok(Some(stream)),
+            Some(_) => Err(CommandError::WrongType),
+        }
+    }
+
+    /// The living stream of `key`, for change.
+    #[inline]
+    pub fn stream_mut(&mut self, at: At, key: &Key<'_>) -> Result<Option<&mut Stream>, CommandError> {
+        match self.edit(at, key) {
+            None => Ok(None),
+            Some(entry) => match entry.into_object_mut() {
+                Some(Object::Stream(stream)) => Ok(Some(stream)),
+                _ => Err(CommandError::WrongType),
+            },
+        }
+    }
+
+    /// The same with one probe, made if the key is absent.
+    pub fn stream_or_new(&mut self, at: At, key: &Key<'_>) -> Result<&mut Stream, CommandError> {
+        self.expire_on_access(at, key);
+        let new = || NewValue::Object(Object::Stream(Loose::new(Stream::default())));
+        match self.keyspace(at.db).get_or_insert(key, new).into_object_mut() {
+            Some(Object::Stream(stream)) => Ok(stream),
+            _ => Err(CommandError::WrongType),
+        }
+    }
 
     /// The living sets of `keys`, in their order, for reading; counts hits and misses.
     pub fn read_sets(&mut self, at: At, keys: &[Key<'_>]) -> Result<Vec<Option<&Set>>, CommandError> {

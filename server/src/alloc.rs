@@ -19,13 +19,16 @@
 
 #[cfg_attr(feature = "system-allocator", allow(dead_code))]
 pub mod huge;
+mod purging;
+
+pub use purging::{Purger, Purging};
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 #[cfg(not(feature = "system-allocator"))]
 use std::ffi::c_void;
 use std::ffi::{c_int, c_long};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 #[cfg(not(feature = "system-allocator"))]
 use mimalloc::MiMalloc;
@@ -36,8 +39,6 @@ use mimalloc as _;
 unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
     fn mi_option_set(option: c_int, value: c_long);
-    #[cfg(not(feature = "system-allocator"))]
-    fn mi_collect(force: bool);
     #[cfg(not(feature = "system-allocator"))]
     fn mi_stats_print_out(out: unsafe extern "C" fn(*const std::ffi::c_char, *mut c_void), arg: *mut c_void);
 }
@@ -153,73 +154,17 @@ pub fn thread_count() -> ThreadCount {
     }
 }
 
-/// When freed pages go back to the system.
-///
-/// mimalloc's own way, once a second all that has become free, stops a thread for tens of milliseconds after a FLUSHALL (54
-/// were seen at 5,000,000 keys). Here they go back one by one as they become free, but only while much less is used than a
-/// while ago; the last eighth stays, so that values that come and go do not fault their pages in again.
-pub struct Purging {
-    peak_bytes: usize,
-    at_once: bool,
-    is_fragmented: bool,
-}
-
-/// `mi_option_purge_delay` of mimalloc's header. A delay of 0 is at once, one below 0 never.
-const PURGE_DELAY: c_int = 15;
-/// `mi_option_page_full_retain`: below 0, full pages stay with their thread.
+/// `mi_option_page_full_retain` of mimalloc's header: below 0, full pages stay with their thread.
 const PAGE_FULL_RETAIN: c_int = 36;
 
 /// Full pages of small blocks stay with the thread whose blocks they hold. mimalloc 3 else offers them to all threads, and takes
 /// them back for new blocks only when an eighth is free: under eviction, that eighth of all memory lay idle. To be called before
 /// the threads start for which it is to hold, and only if one thread allocates nearly all: what another thread frees in a full page
-/// is not seen (two workers that evicted long values from each other kept 2.8 times the limit resident).
+/// is not seen (two workers that evicted long values from each other kept 2.8 times the limit resident, and grew by 3 MB for each
+/// SET of 3 MB whose key the other worker owned).
 pub fn keep_full_pages() {
     // SAFETY: a plain store of a known option.
     unsafe { mi_option_set(PAGE_FULL_RETAIN, -1) };
-}
-
-/// The peak is forgotten by this part a tick: by half in a minute at ten ticks a second.
-const PEAK_DECAY: usize = 1024;
-
-impl Purging {
-    /// Takes purging over for the whole process. One thread does this, at start.
-    #[allow(clippy::new_without_default)] // It changes the process: not a thing to happen by default.
-    pub fn new() -> Purging {
-        // SAFETY: a plain store of a known option.
-        unsafe { mi_option_set(PURGE_DELAY, -1) };
-        Purging { peak_bytes: 0, at_once: false, is_fragmented: false }
-    }
-
-    /// Resident memory is far above what is used and allowed: pages go back whatever the peak was.
-    pub fn set_fragmented(&mut self, is_fragmented: bool) {
-        self.is_fragmented = is_fragmented;
-    }
-
-    /// To be called some ten times a second, and between the slices in which much is freed.
-    pub fn tick(&mut self, used_bytes: usize) {
-        self.peak_bytes = used_bytes.max(self.peak_bytes - self.peak_bytes / PEAK_DECAY);
-        let at_once = self.is_fragmented || used_bytes < self.peak_bytes / 8 * 7;
-        if at_once != self.at_once {
-            self.at_once = at_once;
-            // SAFETY: a plain store of a known option; threads that free meanwhile see the old value or the new one.
-            unsafe { mi_option_set(PURGE_DELAY, if at_once { 0 } else { -1 }) };
-        }
-    }
-
-    /// Gives all free pages of the calling thread back now. May take tens of milliseconds.
-    pub fn purge_thread() {
-        #[cfg(not(feature = "system-allocator"))]
-        // SAFETY: a plain call; it touches only pages that hold no block.
-        unsafe {
-            mi_collect(true);
-        }
-    }
-
-    /// What mimalloc has been told, in milliseconds.
-    pub fn delay_ms() -> i64 {
-        // SAFETY: a plain load of a known option.
-        unsafe { mi_option_get(PURGE_DELAY) }
-    }
 }
 
 const KIB: usize = 1024;
@@ -227,6 +172,29 @@ const MIB: usize = 1024 * KIB;
 
 /// Blocks of this size are watched one by one: `Purging` looks ten times a second, and gigabytes of them are freed in between.
 const LARGE_BYTES: usize = 64 * KIB;
+/// While resident memory is far above what is allowed, free blocks of this size keep but their first page: they lie between
+/// blocks in use, so purging does not get at them. Each page is a fault for the block's next owner, so no more of them do so than
+/// is asked for.
+const SPARSE_BYTES: usize = 8 * KIB;
+/// How far that goes, of [`ALL`].
+static SPARSE_PART: AtomicU32 = AtomicU32::new(0);
+const ALL: u32 = 256;
+
+thread_local! {
+    /// What is carried over to the next block, in parts of [`ALL`].
+    static SPARSE_CARRY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether the block that is being freed is one of those that keep only their first page. Big ones go first: a call for one gives
+/// more pages, and lets the other cores forget as many.
+fn is_sparse_turn(part: u32, size: usize) -> bool {
+    const BIG_BYTES: usize = 32 * KIB;
+    let part = if size >= BIG_BYTES { (2 * part).min(ALL) } else { (4 * part).saturating_sub(3 * ALL) };
+    let carry = SPARSE_CARRY.get() + part;
+    SPARSE_CARRY.set(carry % ALL);
+    carry >= ALL
+}
+
 /// So much of freed large blocks keeps its pages, for buffers and values that come and go; less under a `maxmemory`.
 const KEPT_LARGE_BYTES: usize = 64 * MIB;
 static MAX_KEPT_LARGE: AtomicUsize = AtomicUsize::new(KEPT_LARGE_BYTES);
@@ -246,17 +214,22 @@ fn note_large(size: usize) {
     let _ = KEPT_LARGE.fetch_update(Relaxed, Relaxed, |kept| Some(kept.saturating_sub(size)));
 }
 
-/// Gives the pages of a large block that is about to be freed back to the system, if enough of that kind is kept already.
+/// Gives the pages of a large block that is about to be freed back to the system, if enough of that kind is kept already or
+/// resident memory is too high above what is allowed.
 /// # Safety
 /// The block is allocated, has `size` bytes, and nobody reads it again.
 #[cold]
 unsafe fn give_back_large(block: *mut u8, size: usize) {
     const PAGE: usize = 4096;
-    if KEPT_LARGE.fetch_add(size, Relaxed) + size <= MAX_KEPT_LARGE.load(Relaxed) {
-        return;
+    let part = SPARSE_PART.load(Relaxed);
+    if part == 0 || !is_sparse_turn(part, size) {
+        if size < LARGE_BYTES || KEPT_LARGE.fetch_add(size, Relaxed) + size <= MAX_KEPT_LARGE.load(Relaxed) {
+            return;
+        }
+        note_large(size);
     }
-    note_large(size);
-    let start = block.align_offset(PAGE);
+    // The allocator writes into the block's first bytes.
+    let start = 1 + block.wrapping_add(1).align_offset(PAGE);
     let len = (size - start) / PAGE * PAGE;
     // SAFETY: whole pages inside the block, whose bytes nobody reads again. If the system refuses, they just stay.
     unsafe { libc::madvise(block.add(start).cast(), len, libc::MADV_DONTNEED) };
@@ -270,7 +243,8 @@ pub const fn good_size(size: usize) -> usize {
         return 8;
     }
     if words <= 8 {
-        return ((words + 1) & !1) * 8;
+        // Where mimalloc was built for an alignment of 16 (`build.rs`), blocks are two, four, six or eight words.
+        return if cfg!(blocks_of_two_words) { ((words + 1) & !1) * 8 } else { words * 8 };
     }
     if size <= 512 * KIB {
         let shift = (words - 1).ilog2() - 2;
@@ -444,7 +418,7 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: the caller gives back a block of ours, with its layout.
         unsafe {
             count(-blocks::counted_bytes(block, layout), 0);
-            if layout.size() >= LARGE_BYTES && !huge::serves(layout) {
+            if layout.size() >= SPARSE_BYTES && !huge::serves(layout) {
                 give_back_large(block, layout.size());
             }
             blocks::free(block, layout);
@@ -517,23 +491,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// Purging starts when an eighth has been freed, stops when the peak is reached again or forgotten; and the option's
-    /// number is the one we mean, as its default tells.
-    #[test]
-    fn purging_follows_the_peak() {
-        assert_eq!(Purging::delay_ms(), 1000);
-        // SAFETY: a plain load of a known option.
-        assert_eq!(unsafe { mi_option_get(PAGE_FULL_RETAIN) }, 2);
-        let mut purging = Purging::new();
-        let mut delay_at = |used_bytes| {
-            purging.tick(used_bytes);
-            Purging::delay_ms()
-        };
-        assert_eq!([1000, 900, 800, 100, 950].map(|mib| delay_at(mib * MIB)), [-1, -1, 0, 0, -1]);
-        assert_eq!(delay_at(500 * MIB), 0);
-        assert!((0..1000).any(|_| delay_at(500 * MIB) == -1));
     }
 
     /// The pages of a huge block are gone as soon as it is freed, not only when the next tick sees that much was freed.

@@ -283,8 +283,8 @@ pub enum EndOfWait {
     Ended,
     /// The owner is trying to serve it just now.
     Undecided,
-    /// It was served: its reply is on its way.
-    Served,
+    /// It is over already: it was served, and its reply is on its way, or somebody else has ended it.
+    Over,
 }
 
 impl Claim {
@@ -308,8 +308,7 @@ impl Claim {
         match self.0.compare_exchange(WAITING, ENDED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => EndOfWait::Ended,
             Err(TAKEN) => EndOfWait::Undecided,
-            Err(ENDED) => EndOfWait::Ended,
-            Err(_) => EndOfWait::Served,
+            Err(_) => EndOfWait::Over,
         }
     }
 
@@ -395,11 +394,14 @@ mod tests {
         assert_eq!(claim.end(), EndOfWait::Undecided);
         assert!(claim.give_back() && claim.take());
         claim.serve();
-        assert_eq!(claim.end(), EndOfWait::Served);
+        assert_eq!(claim.end(), EndOfWait::Over);
         let claim = Claim::default();
         assert!(claim.take());
         claim.abandon();
         assert!(!claim.give_back() && claim.has_ended());
-        assert_eq!(claim.end(), EndOfWait::Ended);
+        assert_eq!(claim.end(), EndOfWait::Over);
+        let claim = Claim::default();
+        assert_eq!((claim.end(), claim.end()), (EndOfWait::Ended, EndOfWait::Over));
+        assert!(!claim.take());
     }
 }

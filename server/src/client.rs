@@ -185,10 +185,11 @@ impl BlockedRequest {
     /// Ends the wait, if there is one and nobody has served it. Its answer is the dispatcher's, now or when its lend is there.
     pub fn end(&mut self, ending: Ending) -> EndOfWait {
         match self.state {
-            BlockedState::Asked => EndOfWait::Served,
+            BlockedState::Asked => EndOfWait::Over,
             BlockedState::Waits => self.claim.end(),
+            BlockedState::Called if self.ending.is_some() => EndOfWait::Over,
             BlockedState::Called => {
-                self.ending.get_or_insert(ending);
+                self.ending = Some(ending);
                 EndOfWait::Ended
             }
         }
@@ -292,6 +293,8 @@ pub struct Client {
     pub is_queued: bool,
     /// In the worker's list of clients with output.
     pub is_dirty: bool,
+    /// In its list of clients with messages.
+    pub is_told: bool,
     /// When the output first passed the soft limit.
     pub soft_limit_since_ms: i64,
 }
@@ -355,6 +358,7 @@ impl Client {
             publication: 0,
             is_queued: false,
             is_dirty: false,
+            is_told: false,
             soft_limit_since_ms: 0,
         }
     }

@@ -15,6 +15,7 @@
 //! | `Roaming` | its keys, and those that their values name | as `Shard`; or where all shards are held, if its arguments say so |
 //! | `Whole` | all keys of all shards, atomically | every shard while all of them are held |
 //! | `Any`   | one published vector set, read-only | the worker that received it |
+//! | `Script`| what the script touches, found out before it runs | as `Shard` on its declared keys, or where all shards are held |
 //! | `Flow`  | the dispatcher itself (MULTI, EXEC ...) | the worker that received it |
 
 use std::sync::Arc;
@@ -86,11 +87,22 @@ pub enum Handler {
     Roaming(ShardHandler, Roams),
     Whole(ShardHandler),
     Any(AnyHandler),
+    /// Runs Lua, or compiles it: `dispatch::scripts`.
+    Script(Script),
     Flow(Flow),
     /// Only its subcommands run.
     Container,
     /// As `Container`, but COMMAND does not show the subcommands (DEBUG).
     Words,
+}
+
+/// Commands that need a worker's Lua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    Eval,
+    EvalSha,
+    /// SCRIPT LOAD
+    Load,
 }
 
 /// Commands that change how the dispatcher treats their client.
@@ -206,8 +218,10 @@ impl Command {
         if self.arity >= 0 { argc == self.arity as usize } else { argc >= -(self.arity as isize) as usize }
     }
 
+    /// Whether it may change a key. A script may, unless its command is for reading alone.
     pub const fn is_write(&self) -> bool {
-        self.flags.has(Flags::WRITE)
+        let is_run = matches!(self.handler, Handler::Script(Script::Eval | Script::EvalSha));
+        self.flags.has(Flags::WRITE) || is_run && !self.flags.has(Flags::READONLY)
     }
 
     /// All ACL categories: those of the row and those that the flags imply.

@@ -39,6 +39,7 @@ pub mod process;
 pub mod projection;
 pub mod pubsub;
 pub mod rdb;
+pub mod script;
 pub mod server;
 pub mod shard;
 pub mod slot;

@@ -71,7 +71,8 @@ pub fn warning(text: &str) {
     write(Level::Warning, text);
 }
 
-fn write(level: Level, text: &str) {
+/// Writes a line of any level.
+pub fn write(level: Level, text: &str) {
     let sink = SINK.get();
     if sink.is_some_and(|sink| (level as u8) < sink.level.load(Ordering::Relaxed)) {
         return;

@@ -30,6 +30,8 @@ struct Peer {
     incoming: Consumer<Batch>,
     /// Buffers of mine that the peer has emptied.
     returned: Consumer<Batch>,
+    /// So many of them, at least, were there at all times since the last trim.
+    n_unneeded: usize,
     /// Buffers of the peer that I have emptied.
     giving_back: Producer<Batch>,
 }
@@ -45,10 +47,20 @@ pub fn build(doors: Arc<Vec<Door>>) -> Vec<Mesh> {
             let (b_out, a_in) = RingBuffer::new(RING);
             let (b_gives, a_returned) = RingBuffer::new(RING);
             let (a_gives, b_returned) = RingBuffer::new(RING);
-            meshes[a].peers[b] =
-                Some(Peer { outgoing: a_out, incoming: a_in, returned: a_returned, giving_back: a_gives });
-            meshes[b].peers[a] =
-                Some(Peer { outgoing: b_out, incoming: b_in, returned: b_returned, giving_back: b_gives });
+            meshes[a].peers[b] = Some(Peer {
+                outgoing: a_out,
+                incoming: a_in,
+                returned: a_returned,
+                n_unneeded: 0,
+                giving_back: a_gives,
+            });
+            meshes[b].peers[a] = Some(Peer {
+                outgoing: b_out,
+                incoming: b_in,
+                returned: b_returned,
+                n_unneeded: 0,
+                giving_back: b_gives,
+            });
         }
     }
     meshes
@@ -67,6 +79,7 @@ impl Mesh {
                 continue;
             }
             let empty = peer.returned.pop().unwrap_or_default();
+            peer.n_unneeded = peer.n_unneeded.min(peer.returned.slots());
             let full = std::mem::replace(outbox, empty);
             n_messages += u64::from(full.n_messages);
             let pushed = peer.outgoing.push(full);
@@ -74,6 +87,21 @@ impl Mesh {
             self.doors[at].knock();
         }
         n_messages
+    }
+
+    /// Frees the buffers that were not needed since the last call, and those of empty outboxes. To be called about once a second.
+    pub fn trim(&mut self, outboxes: &mut [Batch]) {
+        for (peer, outbox) in self.peers.iter_mut().zip(outboxes) {
+            let Some(peer) = peer else { continue };
+            for _ in 0..peer.n_unneeded {
+                // Who counted them saw them, and nobody else takes them.
+                let _ = peer.returned.pop();
+            }
+            peer.n_unneeded = peer.returned.slots();
+            if outbox.is_empty() {
+                *outbox = Batch::default();
+            }
+        }
     }
 
     /// The next batch from peer `at`.
@@ -98,7 +126,6 @@ impl Mesh {
         &self.doors[self.own]
     }
 
-    /// Wakes worker `at` (control plane).
     /// Wakes a worker if it sleeps.
     pub fn knock(&self, at: usize) {
         self.doors[at].knock();
@@ -171,5 +198,34 @@ mod tests {
         for _ in 0..2 * RING {
             b.give_back(0, Batch::default());
         }
+    }
+
+    /// Buffers that no turn of a second needed are freed; those that were in use in it stay.
+    #[test]
+    fn what_nobody_needs_is_freed() {
+        let (mut a, mut b) = two();
+        let mut outboxes = outboxes_with(0);
+        let mut go = |a: &mut Mesh, b: &mut Mesh, n_at_once: usize| {
+            for n in 0..n_at_once {
+                outboxes[1].push_unwatch(crate::client::ClientId(n as u64));
+                a.publish(&mut outboxes);
+            }
+            while let Some(mut batch) = b.next_batch(0) {
+                batch.recycle();
+                b.give_back(0, batch);
+            }
+            a.peers[1].as_ref().expect("a peer").returned.slots()
+        };
+        let mut trimmed = vec![Batch::default(), Batch::default()];
+        let most = go(&mut a, &mut b, 40);
+        assert!(most >= 40);
+        a.trim(&mut trimmed);
+        // A second in which never more than ten are away, and one of rest.
+        assert_eq!((0..5).map(|_| go(&mut a, &mut b, 10)).max(), Some(most));
+        a.trim(&mut trimmed);
+        let needed = a.peers[1].as_ref().expect("a peer").returned.slots();
+        assert!((10..=11).contains(&needed), "{needed} of {most}");
+        a.trim(&mut trimmed);
+        assert_eq!(a.peers[1].as_ref().expect("a peer").returned.slots(), 0);
     }
 }

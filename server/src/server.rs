@@ -141,6 +141,8 @@ pub struct Server {
     pub prefixes: crate::tracking::Prefixes,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
+    /// The scripts that EVALSHA finds.
+    pub scripts: crate::script::Registry,
 }
 
 impl Server {
@@ -181,6 +183,7 @@ impl Server {
             monitors: crate::monitors::Monitors::default(),
             prefixes: crate::tracking::Prefixes::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
+            scripts: crate::script::Registry::default(),
         }
     }
 

@@ -299,6 +299,24 @@ impl Shard {
         }
     }
 
+    /// A change of `key` that Redis does not count as one of its value (a consumer group's): its event is told, but who watches
+    /// the key is not disturbed.
+    #[inline]
+    pub fn told(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
+        self.stats.dirty += 1;
+        if self.is_observed && self.events.is_open() {
+            self.record_births();
+            self.events.push(Event { db, class, name: event, key: key.into() });
+        }
+    }
+
+    /// Has those who wait for `key` look again, although its value has not changed.
+    pub fn wake_waiters(&mut self, db: DbIndex, key: &Key<'_>) {
+        if !self.blocked.is_empty() {
+            self.blocked.note(db, key);
+        }
+    }
+
     /// No change, but WATCH is to take it for one: Redis's modules touch every key that they open for writing.
     #[inline]
     pub fn touched(&mut self, writer: ClientId, db: DbIndex, key: &[u8]) {

@@ -92,6 +92,7 @@ fn serve(startup: Startup) -> Result<(), String> {
     if n_threads == 1 {
         crate::alloc::keep_full_pages();
     }
+    crate::alloc::Purger::start().map_err(|error| format!("Can't start the purger: {error}"))?;
     let mut polls = Vec::new();
     let mut doors = Vec::new();
     for _ in 0..n_threads {

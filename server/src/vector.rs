@@ -275,6 +275,7 @@ pub fn peek_handle(shard: &mut Shard, db: DbIndex, key: &Key<'_>, now_ms: i64) -
             | View::Set(_)
             | View::Hash(_)
             | View::Zset(_)
+            | View::Stream(_)
             | View::Lent => None,
         },
         Lookup::Absent | Lookup::Expired => None,
@@ -295,14 +296,14 @@ thread_local! {
 /// Runs a transaction: what it makes or changes is published by nobody until it is over. The sets it writes that are published
 /// already are the caller's to withdraw, at the beginning of `run`.
 pub fn withhold<R>(run: impl FnOnce() -> R) -> R {
-    struct Restore;
+    struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
-            IS_WITHHELD.set(false);
+            IS_WITHHELD.set(self.0);
         }
     }
-    IS_WITHHELD.set(true);
-    let _restore = Restore;
+    // A transaction may hold a script.
+    let _restore = Restore(IS_WITHHELD.replace(true));
     run()
 }
 

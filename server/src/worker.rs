@@ -103,6 +103,8 @@ pub struct Worker {
     late: Vec<ClientId>,
     /// When the oldest of them began to wait.
     late_since: Instant,
+    /// When the oldest message that is not written began to wait for more.
+    told_since: Option<Instant>,
     next_tick: Instant,
     next_second: Instant,
     trace: TurnTrace,
@@ -126,7 +128,7 @@ pub struct WorkerParts {
 impl Worker {
     pub fn new(parts: WorkerParts) -> Self {
         let now = Instant::now();
-        let purging = (parts.node.id.0 == 0).then(Purging::new);
+        let purging = (parts.node.id.0 == 0).then(Purging::default);
         Self {
             poll: parts.poll,
             node: parts.node,
@@ -143,6 +145,7 @@ impl Worker {
             spare: Vec::new(),
             late: Vec::new(),
             late_since: now,
+            told_since: None,
             next_tick: now,
             next_second: now,
             trace: TurnTrace::default(),
@@ -180,6 +183,7 @@ impl Worker {
         let has_work = has_unsent
             || !self.unread.is_empty()
             || !self.node.dirty.is_empty()
+            || !self.node.told.is_empty()
             || self.node.has_work()
             || huge::has_garbage()
             || self.has_expired_more
@@ -231,6 +235,7 @@ impl Worker {
         self.background();
         // What the background has answered does not wait for the next event.
         self.write_dirty();
+        self.write_told(!events.is_empty(), started);
         self.publish();
         self.wake_to_evict(started);
         if started >= self.next_tick {
@@ -446,6 +451,7 @@ impl Worker {
     fn stop(mut self) {
         // What is answered is still written, as far as the sockets take it.
         self.write_dirty();
+        self.write_told(false, Instant::now());
         // The listeners take their socket file with them; the rest goes with the process, which is quicker than freeing each key.
         drop(self.listeners.take());
         std::mem::forget(self);

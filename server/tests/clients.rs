@@ -1,5 +1,8 @@
-//! Real clients find nothing to complain about: `scripts/clients` runs redis-cli, redis-benchmark, redis-py and
-//! ioredis against our server with two workers, and against Redis, so that the script itself is known to be right.
+//! Real users' code finds nothing to complain about: `scripts/clients` runs redis-cli, redis-benchmark and the programs beside this
+//! file (each says in its first lines what it shows) against our server on one and on three workers, and against Redis, so that the
+//! programs themselves are known to be right. `scripts/clients PORT PROGRAM` runs one.
+//!
+//! 10,000 jobs and entries in those under load; `SKERRY_CLIENT_JOBS` changes that.
 
 mod support;
 
@@ -7,20 +10,28 @@ use std::process::Command;
 use support::peer::repository;
 use support::server::{Kind, Server};
 
+/// What runs on our server so far; the others need commands that it does not have yet.
+const READY: &[&str] = &["redis-cli", "redis-benchmark", "redis_py.py", "ioredis.js"];
+
 #[test]
-fn on_two_workers() {
-    run(Kind::Skerry { threads: 2 });
+fn on_one_worker() {
+    run(Kind::Skerry { threads: 1 }, READY);
+}
+
+#[test]
+fn on_three_workers() {
+    run(Kind::Skerry { threads: 3 }, READY);
 }
 
 #[test]
 fn on_redis() {
-    run(Kind::Redis);
+    run(Kind::Redis, &[]);
 }
 
-fn run(kind: Kind) {
+fn run(kind: Kind, programs: &[&str]) {
     let server = Server::start(kind, &[]);
-    let out = Command::new(repository().join("scripts/clients")).arg(server.port.to_string()).output();
-    let out = out.expect("scripts/clients runs");
+    let mut command = Command::new(repository().join("scripts/clients"));
+    let out = command.arg(server.port.to_string()).args(programs).output().expect("scripts/clients runs");
     let text = [out.stdout, out.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     println!("{text}");

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 use std::{iter, slice};
 
-use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels};
+use crate::distance::{CODE_BLOCK_BYTES, Codes as CodeKernels, Kernels, Levels, MANY};
 use crate::graph::NodeId;
 use crate::params::Metric;
 use crate::rotation::Rotation;
@@ -93,6 +93,16 @@ impl CodeProbe {
         self.levels.capacity_bytes() + self.rotated.capacity() * size_of::<f32>()
     }
 }
+
+/// Where the code of a node lies: found once, to be asked for and then measured. It is valid as long as the id.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    record: *const u8,
+    head: *const f32,
+}
+
+// SAFETY: addresses only; who reads there vouches for the ids they were made from, on whichever thread.
+unsafe impl Send for Place {}
 
 pub(crate) struct Codes {
     records: Slab,
@@ -219,6 +229,80 @@ impl Codes {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = id;
+    }
+
+    /// Finds the code of an id, and asks the cache for it.
+    #[inline(always)]
+    pub(crate) fn approach(&self, id: NodeId) -> Place {
+        // SAFETY: the id was published, so its chunk is present; heads and records have one geometry.
+        unsafe {
+            let at = self.records.geometry().locate(id.0);
+            let record = self.records.record_at(at).cast_const();
+            let head =
+                self.heads.as_ref().map_or(&raw const ONE, |heads| heads.record_at(at).cast_const().cast());
+            #[cfg(target_arch = "x86_64")]
+            {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                for line in (0..self.n_bytes.min(MAX_BYTES_AHEAD)).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(record.add(line).cast());
+                }
+                _mm_prefetch::<_MM_HINT_T0>(head.cast());
+            }
+            Place { record, head }
+        }
+    }
+
+    /// Distances to nodes that were approached.
+    #[inline(always)]
+    pub(crate) fn distances_at(
+        &self,
+        probe: &CodeProbe,
+        places: &[Place],
+        kernels: &Kernels,
+        distances: &mut [f32],
+    ) {
+        let mut products = [0; MANY];
+        for (places, distances) in places.chunks(MANY).zip(distances.chunks_mut(MANY)) {
+            let mut rows = [places[0].record; MANY];
+            rows.iter_mut().zip(places).for_each(|(row, place)| *row = place.record);
+            let n = places.len();
+            // SAFETY: all records of these codes have `n_bytes` bytes.
+            unsafe {
+                self.kernel(kernels).many(
+                    probe.levels.as_slice(),
+                    &rows[..n],
+                    self.n_bytes,
+                    &mut products[..n],
+                )
+            };
+            for ((distance, place), &product) in distances.iter_mut().zip(places).zip(&products) {
+                *distance = self.finish_at(probe, *place, product);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn finish_at(&self, probe: &CodeProbe, place: Place, product: i32) -> f32 {
+        if self.form == Form::Signs {
+            return product as f32 * 2.0 / self.dim as f32;
+        }
+        // SAFETY: heads are whole floats, two of them where the metric is not the cosine.
+        let (scale, squared_length) = unsafe {
+            let second = if self.metric == Metric::Cosine { 1.0 } else { *place.head.add(1) };
+            (*place.head, second)
+        };
+        self.distance_of(probe, product, scale, squared_length)
+    }
+
+    #[inline(always)]
+    fn distance_of(&self, probe: &CodeProbe, product: i32, scale: f32, squared_length: f32) -> f32 {
+        let inner = (product as f32 - probe.bias) * (probe.scale * scale);
+        match self.metric {
+            Metric::Cosine if self.form == Form::Q8 => (1.0 - inner).clamp(0.0, 2.0),
+            Metric::Cosine => 1.0 - inner,
+            Metric::L2 => (probe.squared_length + squared_length - 2.0 * inner).max(0.0),
+            Metric::Ip => probe.offset - inner,
+        }
     }
 
     /// A copy of some records, side by side: that of `ids[k]` is the one of id `k`. Distances may be measured
@@ -439,13 +523,7 @@ impl Codes {
         if self.form == Form::Signs {
             return product as f32 * 2.0 / self.dim as f32;
         }
-        let inner = (product as f32 - probe.bias) * (probe.scale * self.scale(id));
-        match self.metric {
-            Metric::Cosine if self.form == Form::Q8 => (1.0 - inner).clamp(0.0, 2.0),
-            Metric::Cosine => 1.0 - inner,
-            Metric::L2 => (probe.squared_length + self.squared_length(id) - 2.0 * inner).max(0.0),
-            Metric::Ip => probe.offset - inner,
-        }
+        self.distance_of(probe, product, self.scale(id), self.squared_length(id))
     }
 
     // ---- Q8 and BIN as their commands tell them.
@@ -482,6 +560,9 @@ impl Codes {
 /// The kernels multiply magnitudes: -128 has none in a signed byte.
 #[allow(dead_code)] // As above.
 const MIN_LEVEL: i8 = -127;
+
+/// The scale of codes without heads.
+static ONE: f32 = 1.0;
 
 /// Bytes of a record that are asked for ahead; from there the processor's own prefetcher follows.
 const MAX_BYTES_AHEAD: usize = 512;

@@ -18,6 +18,16 @@ pub(crate) struct Candidate {
     pub(crate) id: NodeId,
 }
 
+impl Candidate {
+    /// Ordered as candidates are, in one comparison.
+    pub(crate) fn key(&self) -> u64 {
+        let bits = self.distance.to_bits();
+        // As `total_cmp`: of negative ones all bits are turned, of the others the sign.
+        let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+        u64::from(ordered) << 32 | u64::from(self.id.0)
+    }
+}
+
 impl Eq for Candidate {}
 
 impl Ord for Candidate {
@@ -57,12 +67,20 @@ pub(crate) trait Pool {
 
 const EXPANDED: u32 = 1 << 31;
 
+/// Distances that are compared together.
+const BLOCK: usize = 16;
+
+/// Distances and ids lie apart, so that a place is found by comparing whole blocks of distances: halving them one
+/// after the other waits for each comparison. 40, 150 and 300 places: see ARCHITECTURE.md.
 #[derive(Default)]
 pub(crate) struct SortedPool {
     ef: usize,
     max_ties: usize,
-    /// Ascending. The id's top bit says whether the node was expanded.
-    entries: Vec<(f32, u32)>,
+    len: usize,
+    /// Ascending; infinite from `len` on, up to a whole block.
+    distances: Vec<f32>,
+    /// The top bit says whether the node was expanded.
+    ids: Vec<u32>,
     /// All entries before it are expanded.
     cursor: usize,
 }
@@ -71,8 +89,27 @@ impl SortedPool {
     /// Empties the pool. Of nodes at exactly one distance it keeps only the first `max_ties`: otherwise a
     /// group of equal vectors could fill it and hide all that lies behind the group.
     pub(crate) fn begin(&mut self, ef: usize, max_ties: usize) {
-        (self.ef, self.max_ties, self.cursor) = (ef, max_ties, 0);
-        self.entries.clear();
+        (self.ef, self.max_ties, self.len, self.cursor) = (ef, max_ties, 0, 0);
+        self.distances.clear();
+        self.ids.clear();
+    }
+
+    /// How many entries are not farther than `distance`.
+    #[inline(always)]
+    fn place_of(&self, distance: f32) -> usize {
+        let (blocks, _) = self.distances.as_chunks::<BLOCK>();
+        let Some(at) = blocks.iter().position(|block| block[BLOCK - 1] > distance) else { return self.len };
+        let n_before = blocks[at].iter().map(|&other| u32::from(other <= distance)).sum::<u32>();
+        at * BLOCK + n_before as usize
+    }
+
+    /// Makes room for one more entry.
+    fn grow(&mut self) {
+        if self.len == self.distances.len() {
+            self.distances.resize(self.len + BLOCK, f32::INFINITY);
+            self.ids.resize(self.len + BLOCK, 0);
+        }
+        self.len += 1;
     }
 }
 
@@ -81,25 +118,27 @@ impl Pool for SortedPool {
     #[inline]
     fn insert(&mut self, candidate: Candidate, _role: Role) -> bool {
         let Candidate { distance, id } = candidate;
-        let is_full = self.entries.len() == self.ef;
-        if is_full && self.entries.last().is_none_or(|&(worst, _)| distance >= worst) {
+        if distance >= self.bound() || self.ef == 0 {
             return false;
         }
-        let at = self.entries.partition_point(|&(other, _)| other <= distance);
-        if at >= self.max_ties && self.entries[at - self.max_ties].0 == distance {
+        let at = self.place_of(distance);
+        if at >= self.max_ties && self.distances[at - self.max_ties] == distance {
             return false;
         }
-        if is_full {
-            self.entries.pop();
+        if self.len < self.ef {
+            self.grow();
         }
-        self.entries.insert(at, (distance, id.0));
+        let last = self.len - 1;
+        self.distances.copy_within(at..last, at + 1);
+        self.ids.copy_within(at..last, at + 1);
+        (self.distances[at], self.ids[at]) = (distance, id.0);
         self.cursor = self.cursor.min(at);
         true
     }
 
     #[inline]
     fn next(&mut self) -> Option<NodeId> {
-        while let Some((_, id)) = self.entries.get_mut(self.cursor) {
+        for id in &mut self.ids[self.cursor..self.len] {
             self.cursor += 1;
             if *id & EXPANDED == 0 {
                 *id |= EXPANDED;
@@ -111,14 +150,14 @@ impl Pool for SortedPool {
 
     #[inline]
     fn bound(&self) -> f32 {
-        let worst = self.entries.last().filter(|_| self.entries.len() == self.ef);
-        worst.map_or(f32::INFINITY, |&(worst, _)| worst)
+        if self.len == self.ef && self.len > 0 { self.distances[self.len - 1] } else { f32::INFINITY }
     }
 
     fn finish(&mut self, found: &mut Vec<Candidate>) {
-        let nearest = |&(distance, id): &(f32, u32)| Candidate { distance, id: NodeId(id & !EXPANDED) };
+        let entries = self.distances[..self.len].iter().zip(&self.ids);
+        let nearest = |(&distance, &id): (&f32, &u32)| Candidate { distance, id: NodeId(id & !EXPANDED) };
         found.clear();
-        found.extend(self.entries.iter().map(nearest));
+        found.extend(entries.map(nearest));
     }
 }
 

@@ -4,6 +4,7 @@
 //! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by
 //! the largest `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
 
+use crate::codes::Place;
 use crate::graph::NodeId;
 use crate::hnsw::{Plan, Probe, Selection};
 use crate::pool::{Candidate, HeapPool, Role, SortedPool};
@@ -46,6 +47,9 @@ pub(crate) struct Walk {
     pub(crate) heaps: HeapPool,
     /// Neighbors of the node being expanded that were not visited before.
     pub(crate) fresh: Vec<NodeId>,
+    /// Where their codes lie, and how far they are.
+    pub(crate) places: Vec<Place>,
+    pub(crate) distances: Vec<f32>,
     /// What they are, where a filter decides.
     pub(crate) roles: Vec<Role>,
     /// Entry points before a layer search, its result after it: nearest first.

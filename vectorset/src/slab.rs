@@ -76,12 +76,25 @@ impl Slab {
     /// reader has this from the protocol: it got the index by an Acquire load under a guard.
     #[inline(always)]
     pub(crate) unsafe fn record(&self, index: u32) -> *mut u8 {
-        let (chunk, place) = self.geometry.locate(index);
+        // SAFETY: passed on.
+        unsafe { self.record_at(self.geometry.locate(index)) }
+    }
+
+    /// As `record`, with the place already found by the slab's geometry.
+    ///
+    /// # Safety
+    /// As `record`.
+    #[inline(always)]
+    pub(crate) unsafe fn record_at(&self, (chunk, place): (usize, usize)) -> *mut u8 {
         // SAFETY: the directory that was newest when the chunk was made, and every later one, covers `chunk`.
         unsafe {
             let base = (*self.directory.load(Ordering::Acquire).add(chunk)).load(Ordering::Acquire);
             base.add(place * self.stride)
         }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     /// Writer only: makes the chunk of `index` present. Returns the bytes allocated for it.

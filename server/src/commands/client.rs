@@ -14,7 +14,7 @@ use skerry_resp::reply::Proto;
 use super::{client_tracking, part_integer, reply_help};
 use crate::args::{Args, is_word};
 use crate::blocked::EndOfWait;
-use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, ReplyMode};
+use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, Parked, ReplyMode};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Touch;
@@ -107,7 +107,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         (client.is_monitor, 'O'),
         (client.subscribed.is_some(), 'P'),
         (client.multi.is_some(), 'x'),
-        (client.is_blocked(), 'b'),
+        (client.is_blocked() || client.parked == Parked::Pause, 'b'),
         (client.tracking.is_some(), 't'),
         (client.tracking.as_ref().is_some_and(|tracking| tracking.is_redirect_broken), 'R'),
         (client.tracking.as_ref().is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),
@@ -322,7 +322,10 @@ fn client_pause(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     }
     let until_ms =
         conn.now_ms.checked_add(timeout_ms).ok_or(CommandError::text("ERR timeout is out of range"))?;
-    conn.server.pause_writes_only.store(is_writes_only, Ordering::Relaxed);
+    // A pause of all requests stays one.
+    let is_all_paused = conn.now_ms < conn.server.pause_until_ms.load(Ordering::Relaxed)
+        && !conn.server.pause_writes_only.load(Ordering::Relaxed);
+    conn.server.pause_writes_only.store(is_writes_only && !is_all_paused, Ordering::Relaxed);
     conn.server.pause_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     conn.server.touch_config();
     conn.reply.ok();

@@ -81,6 +81,7 @@ fn encoding(entry: EntryRef<'_>) -> &'static str {
         View::Set(set) => set.encoding(),
         View::Hash(hash) => hash.encoding(),
         View::Zset(zset) => zset.encoding(),
+        View::Stream(_) => "stream",
         View::Vector(_) => "raw",
         View::Lent => "unknown",
     }

@@ -11,6 +11,7 @@ use skerry_vectorset::epoch::Guard;
 
 use crate::keyspace::{EntryRef, View};
 use crate::types::Element;
+use crate::types::stream::StreamId;
 use crate::vector;
 
 /// A fingerprint under construction.
@@ -84,6 +85,16 @@ impl Digest {
                     pair.mix(text(&member, &mut digits));
                     pair.mix(format_shortest(score, &mut FloatText::new()));
                     self.xor(&pair.0);
+                }
+            }
+            View::Stream(stream) => {
+                self.add_type(6);
+                for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                    entry.for_each_field(|field, value| {
+                        self.mix(text(&field, &mut digits));
+                        self.mix(text(&value, &mut digits));
+                    });
                 }
             }
             View::Vector(vector) => {

@@ -11,7 +11,7 @@ use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Job, KeyFlags, Mer
 use crate::deadline::Clock;
 use crate::error::{CommandError, Outcome};
 use crate::glob::{Case, glob_match};
-use crate::keyspace::{Entry, EntryMut, EntryRef, Key, NewValue, Object, ScanPosition, Touch, View};
+use crate::keyspace::{Entry, EntryMut, EntryRef, Key, Loose, NewValue, Object, ScanPosition, Touch, View};
 use crate::shard::{DbIndex, EventClass};
 use skerry_resp::number::{parse_i64, parse_u64};
 
@@ -90,6 +90,7 @@ fn type_name(view: View<'_>) -> &'static str {
         View::Set(_) => "set",
         View::Hash(_) => "hash",
         View::Zset(_) => "zset",
+        View::Stream(_) => "stream",
         View::Vector(_) => "vectorset",
         View::Lent => "none",
     }
@@ -411,6 +412,7 @@ fn copy_of(view: View<'_>) -> Result<NewValue<'_>, CommandError> {
         View::Set(set) => NewValue::Object(Object::Set(set.clone())),
         View::Hash(hash) => NewValue::Object(Object::Hash(hash.clone())),
         View::Zset(zset) => NewValue::Object(Object::Zset(zset.clone())),
+        View::Stream(stream) => NewValue::Object(Object::Stream(Loose::new(stream.clone()))),
         View::Vector(_) | View::Lent => {
             return Err(CommandError::text("ERR not supported for this module key"));
         }
@@ -573,6 +575,7 @@ pub(super) fn encoding_name(entry: EntryRef<'_>) -> &'static str {
         View::Set(set) => set.encoding(),
         View::Hash(hash) => hash.encoding(),
         View::Zset(zset) => zset.encoding(),
+        View::Stream(_) => "stream",
         View::Vector(_) | View::Lent => RAW,
     }
 }

@@ -13,7 +13,7 @@ use super::latency::latencies_of;
 use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
-use crate::client::Client;
+use crate::client::{Client, Parked};
 use crate::command::{Conn, Ctx, Handler};
 use crate::command_stats::{CommandCounts, ErrorCounts};
 use crate::config::Config;
@@ -81,6 +81,7 @@ enum Part {
     BlockingKeys,
     BlockingKeysOnLoss,
     TimedClients,
+    PausedClients,
     MaxInput,
     MaxOutput,
     HasGarbage,
@@ -99,6 +100,8 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let is_timed =
         |client: &&Client| client.blocked.as_ref().is_some_and(|blocked| blocked.deadline_ms.is_some());
     let timed_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_timed).count();
+    let is_paused = |client: &&Client| client.parked == Parked::Pause;
+    let paused_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_paused).count();
     let table_bytes: usize = ctx.shard.keyspaces().iter().map(|keyspace| keyspace.table_bytes()).sum();
     let max_input = ctx.clients.of_owner(ctx.shard.id).map(|client| client.query.len()).max().unwrap_or(0);
     let max_output = ctx.clients.of_owner(ctx.shard.id).map(|client| client.unsent()).max().unwrap_or(0);
@@ -117,6 +120,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         blocking_keys as u64,
         blocking_keys_on_loss as u64,
         timed_clients as u64,
+        paused_clients as u64,
         max_input as u64,
         max_output as u64,
         u64::from(ctx.shard.has_garbage()),
@@ -265,7 +269,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "maxclients" => facts.config.maxclients,
         "client_recent_max_input_buffer" => facts.max(Part::MaxInput),
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
-        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients),
+        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients) as i64 + facts.sum(Part::PausedClients),
         "tracking_clients" => facts.server.prefixes.n_clients.load(Relaxed),
         "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),

@@ -23,9 +23,11 @@ fn memory_help(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// MEMORY PURGE: each worker gives its own free pages back. What was deleted and is not yet freed keeps its own.
+/// MEMORY PURGE: each worker hands its free pages over, and the purger gives them back while the workers go on. What was deleted and
+/// is not yet freed keeps its own.
 fn memory_purge(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
-    alloc::Purging::purge_thread();
+    alloc::Purging::collect_thread();
+    alloc::Purger::wake();
     ctx.reply.ok();
     Ok(())
 }

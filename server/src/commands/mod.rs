@@ -31,12 +31,14 @@ pub mod object;
 mod part;
 pub mod pubsub;
 mod scan;
+pub mod scripting;
 mod secrets;
 pub mod server;
 pub mod set;
 pub mod set_cards;
 pub mod slowlog;
 pub mod sort;
+pub mod stream;
 pub mod string;
 pub mod string_condition;
 pub mod string_increx;
@@ -88,7 +90,9 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("sorted-set", zset::blocking::COMMANDS),
     ("generic", wait::COMMANDS),
     ("geo", geo::COMMANDS),
+    ("stream", stream::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
+    ("scripting", scripting::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

@@ -42,20 +42,62 @@ pub(super) struct WaitingRequest {
     claim: Arc<Claim>,
 }
 
-/// Which keys the caller holds: nobody else may have changed them or hold them.
+/// Which keys are the caller's: nobody else holds them.
 #[derive(Clone, Copy)]
 pub(super) enum Held<'a> {
-    /// All whose lines are ready.
-    All,
+    /// Those whose lines are ready: it has just changed them.
+    Ready,
     Only(&'a [u64]),
+    /// All of this shard.
+    Whole,
 }
 
-impl Held<'_> {
-    fn has(self, hash: u64) -> bool {
-        match self {
-            Held::All => true,
-            Held::Only(keys) => keys.contains(&hash),
-        }
+/// What became of blocked clients, for INFO and the simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockCounts {
+    pub blocked: u64,
+    /// With all their keys here.
+    pub served_here: u64,
+    /// Run again, and nothing was there.
+    pub in_vain: u64,
+    /// Their wait had ended when the owner was about to serve them.
+    pub claims_lost: u64,
+    /// One of their keys was held when another was filled.
+    pub stood: u64,
+    /// By a lend.
+    pub served_by_call: u64,
+    /// The lend was there, and the wait was over.
+    pub ended_by_then: u64,
+    pub timed_out: u64,
+    pub unblocked: u64,
+    /// Their connection ended.
+    pub died: u64,
+}
+
+impl BlockCounts {
+    fn all(&mut self) -> [&mut u64; 10] {
+        [
+            &mut self.blocked,
+            &mut self.served_here,
+            &mut self.in_vain,
+            &mut self.claims_lost,
+            &mut self.stood,
+            &mut self.served_by_call,
+            &mut self.ended_by_then,
+            &mut self.timed_out,
+            &mut self.unblocked,
+            &mut self.died,
+        ]
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        self.all().into_iter().zip(other.all()).for_each(|(sum, n)| *sum += *n);
+    }
+
+    /// Whether each has happened.
+    pub fn are_all_met(mut self) -> bool {
+        self.all().iter().all(|n| **n > 0)
     }
 }
 
@@ -70,8 +112,20 @@ impl Node {
     #[inline]
     pub(super) fn serve_blocked(&mut self) {
         if self.shard.blocked.has_ready() {
-            self.serve_ready(Held::All);
+            self.serve_ready(Held::Ready);
         }
+    }
+
+    /// The same when a lend of these keys, or of the whole shard, has ended, before they are given back.
+    pub(super) fn serve_blocked_on(&mut self, mode: HoldMode, keys: &[Box<[u8]>]) {
+        if !self.shard.blocked.has_ready() {
+            return;
+        }
+        let hashes: Vec<u64> = keys.iter().map(|key| self.server.hash_key(key)).collect();
+        self.serve_ready(match mode {
+            HoldMode::Whole => Held::Whole,
+            HoldMode::Shared | HoldMode::Exclusive => Held::Only(&hashes),
+        });
     }
 
     #[cold]
@@ -96,7 +150,12 @@ impl Node {
             return false;
         }
         let is_free = |node: &Self, hash: u64| {
-            held.has(hash) || node.holds.are_free(HoldMode::Exclusive, std::iter::once(hash))
+            let is_held = match held {
+                Held::Ready => hash == place.hash,
+                Held::Only(keys) => keys.contains(&hash),
+                Held::Whole => true,
+            };
+            is_held || node.holds.are_free(HoldMode::Exclusive, std::iter::once(hash))
         };
         let is_own_free = is_free(self, place.hash);
         if is_own_free && !self.is_filled(place, waiter.awaited) {
@@ -121,11 +180,12 @@ impl Node {
         row_of(request.head.command).command.for_each_key(args, |index, _| {
             keys.push(self.server.hash_key(args.get(index)));
         });
-        if is_own_free && keys.iter().all(|hash| *hash == place.hash || is_free(self, *hash)) {
+        if keys.iter().all(|hash| is_free(self, *hash)) {
             self.serve_here(waiter.client);
             return true;
         }
         self.shard.blocked.engage(place, waiter);
+        self.block_counts.stood += 1;
         self.holds.wait(Who::Blocked(waiter.client), HoldMode::Exclusive, keys.into_iter());
         false
     }
@@ -143,7 +203,7 @@ impl Node {
         match awaited {
             Awaited::List => matches!(view, Some(View::List(_))),
             Awaited::SortedSet => matches!(view, Some(View::Zset(_))),
-            Awaited::Stream => false,
+            Awaited::Stream => matches!(view, Some(View::Stream(_))),
             Awaited::StreamOrLoss => true,
         }
     }
@@ -153,18 +213,21 @@ impl Node {
         let Some(request) = self.waiting.remove(&client) else { return };
         if !request.claim.take() {
             // Its worker has ended the wait and says so by a message that is on its way.
+            self.block_counts.claims_lost += 1;
             self.shard.unblock(client);
             return;
         }
         let mut out = Vec::new();
         match self.run_again(&request, &mut out) {
             Rerun::WaitsOn if request.claim.give_back() => {
+                self.block_counts.in_vain += 1;
                 self.waiting.insert(client, request);
             }
             Rerun::WaitsOn => {
                 self.shard.unblock(client);
             }
             Rerun::Answered => {
+                self.block_counts.served_here += 1;
                 request.claim.serve();
                 if request.head.is_tracked {
                     self.note_reads(client, row_of(request.head.command), request.args(), &mut []);

@@ -110,10 +110,11 @@ impl Node {
                     client.number, client.address
                 ));
                 client.closing = Closing::Now;
-            }
-            if !client.is_dirty {
-                client.is_dirty = true;
                 self.dirty.push(id);
+            }
+            if !client.is_told {
+                client.is_told = true;
+                self.told.push(id);
             }
         }
     }

@@ -130,7 +130,7 @@ impl Node {
             let key = Key { bytes: key, hash: self.server.hash_key(key) };
             self.shard.tracking.invalidate(&key, Some(ask.client));
         }
-        self.serve_blocked();
+        self.serve_blocked_on(ask.mode, &ask.keys);
         let mut freed = Vec::new();
         let server = &self.server;
         self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);

@@ -61,6 +61,8 @@ impl Node {
             } else {
                 self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, &mut [], out);
             }
+        } else if let Handler::Script(script) = lend.row.command.handler {
+            self.run_script_as_sent(client, lend, script, &mut [], out);
         } else {
             let (Handler::Shard(handler) | Handler::Roaming(handler, _)) = lend.row.command.handler else {
                 panic!("'{}' is not lent keys", lend.row.command.name)
@@ -123,6 +125,10 @@ impl Node {
                 true => Self::answer_touched(client, &multi, lend.proto, out),
                 false => self.run_queue_as_sent(client, (lend.db, lend.proto), *multi, shards, out),
             }
+            return;
+        }
+        if let Handler::Script(script) = lend.row.command.handler {
+            self.run_script_as_sent(client, lend, script, shards, out);
             return;
         }
         let args = Args::new(&lend.text, &lend.ranges);

@@ -352,6 +352,7 @@ impl Node {
             | Handler::Plain(_)
             | Handler::Conn(_)
             | Handler::Whole(_)
+            | Handler::Script(_)
             | Handler::Container
             | Handler::Words => {
                 panic!("'{}' is never sent to a peer", row.command.name)

@@ -16,7 +16,7 @@ use super::Node;
 use super::wave::Item;
 use crate::args::{Args, is_word};
 use crate::client::{Client, ClientId, Slot};
-use crate::command::{Flags, Handler};
+use crate::command::{Acl, Flags, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::keyspace::Key;
 use crate::message::{Keys, Told, WrittenKeys};
@@ -59,7 +59,9 @@ impl Node {
         args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
     ) {
-        if !row.command.flags.has(Flags::READONLY) || row.command.flags.has(Flags::PUBSUB) {
+        let is_read = row.command.flags.has(Flags::READONLY) && !row.command.flags.has(Flags::PUBSUB);
+        // What a script reads is noted call by call.
+        if !is_read || row.command.acl.has(Acl::SCRIPTING) {
             return;
         }
         let mut sent: Vec<Vec<&[u8]>> = vec![Vec::new(); self.n_shards()];

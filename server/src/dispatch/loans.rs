@@ -497,7 +497,9 @@ impl Node {
         if is_there {
             self.settle(client);
         }
-        self.serve_blocked();
+        if let Some(own) = lend.owners.iter().find(|owner| owner.shard == self.id) {
+            self.serve_blocked_on(lend.mode, &own.keys);
+        }
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
         if is_answered {

@@ -56,6 +56,7 @@ mod monitor;
 mod observed;
 mod published;
 mod route;
+mod scripts;
 mod transaction;
 mod waits;
 mod wave;
@@ -68,7 +69,7 @@ use hashbrown::HashMap;
 use skerry_resp::request::{ArgRange, Limits};
 
 use crate::blocked::Claim;
-use crate::client::{Client, ClientId, Clients, Parked};
+use crate::client::{BlockedState, Client, ClientId, Clients, Parked};
 use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
@@ -79,12 +80,14 @@ use crate::lend::holds::{Freed, Holds, Passage, Who};
 use crate::message::{Batch, LendId};
 use crate::output::Placed;
 use crate::pubsub::Delivery;
+use crate::script::Engine;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
 use crate::tracking::PrefixList;
 use crate::types::Limits as TypeLimits;
 use crate::work::Work;
 
+pub use blocking::BlockCounts;
 use blocking::WaitingRequest;
 use gather::Gather;
 use halves::{Half, HalfBuffers};
@@ -150,6 +153,8 @@ pub struct Node {
     pub runnable: VecDeque<ClientId>,
     /// Clients with output to write, or that are to be closed.
     pub dirty: Vec<ClientId>,
+    /// Clients with published messages to write, which may wait a little for more of them.
+    pub told: Vec<ClientId>,
     paused: Vec<ClientId>,
     /// Published by requests that have run, not yet sent.
     deliveries: Vec<Delivery>,
@@ -191,6 +196,11 @@ pub struct Node {
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
+    pub block_counts: BlockCounts,
+    /// This worker's Lua, made when the first script comes.
+    scripts: Option<Box<Engine>>,
+    /// The reply of the script that runs.
+    script_out: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +258,7 @@ impl Node {
             work: Work::default(),
             runnable: VecDeque::new(),
             dirty: Vec::new(),
+            told: Vec::new(),
             paused: Vec::new(),
             deliveries: Vec::new(),
             now_ms,
@@ -277,6 +288,9 @@ impl Node {
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
+            block_counts: BlockCounts::default(),
+            scripts: None,
+            script_out: Vec::new(),
             config,
             server,
         };
@@ -327,6 +341,17 @@ impl Node {
         } else {
             None
         };
+    }
+
+    /// CLIENT PAUSE is in force: keys neither expire by themselves nor are they evicted.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.is_some()
+    }
+
+    /// When the clients that wait for the end of a pause go on.
+    fn end_of_pause_ms(&self) -> Option<i64> {
+        let is_awaited = self.is_paused.is_some() && !self.paused.is_empty();
+        is_awaited.then(|| self.server.pause_until_ms.load(Ordering::Relaxed))
     }
 
     fn take_config(&mut self) {
@@ -445,6 +470,7 @@ impl Node {
         self.end_watches(id, client.watch_mask);
         if let Some(blocked) = client.blocked.take() {
             blocked.claim.abandon();
+            self.block_counts.died += u64::from(blocked.state != BlockedState::Asked);
             self.end_blocked(id, &blocked);
         }
         if client.parked == Parked::Hold {

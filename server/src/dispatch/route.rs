@@ -153,6 +153,7 @@ impl Node {
             }
             Handler::Split(handler, merge) => self.start_gather(client, row, args, admit, handler, merge),
             Handler::Whole(handler) => self.route_whole(client, row, handler, args, admit),
+            Handler::Script(script) => self.route_script(client, row, script, args, admit),
             Handler::Flow(flow) => self.run_flow(client, row, flow, args, admit),
             Handler::Container => {
                 self.refuse(client, CommandError::WrongArity(row.command.name));

@@ -211,6 +211,7 @@ impl Node {
         let is_whole = multi.queue.iter().any(|queued| match queued.command.handler {
             Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_) => true,
             Handler::Roaming(_, roams) => roams(queued.args()),
+            Handler::Script(script) => self.takes_all_shards(script, queued.args()),
             _ => false,
         });
         let watched = std::mem::take(&mut client.watched);
@@ -404,7 +405,7 @@ impl Node {
         let started = self.begin_call(row, queued.args().len());
         self.queue_writer = Some(client.id);
         let (start, before) = (out.len(), client.reply_mode);
-        self.run_queued_handler(client, queued, row, others, out);
+        self.run_on_all(client, row, queued.args(), others, out);
         self.stats.count(row.id);
         if self.is_queue_tracked {
             self.note_reads(client.id, row, queued.args(), others);
@@ -420,18 +421,18 @@ impl Node {
         }
     }
 
-    fn run_queued_handler(
+    /// A command of a transaction or a script, on this shard and on `others` if they are here.
+    pub(super) fn run_on_all(
         &mut self,
         client: &mut Box<Client>,
-        queued: &Queued,
-        row: &Row,
+        row: &'static Row,
+        args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) {
-        let args = queued.args();
         let caller = client.caller();
         let proto = client.proto;
-        match queued.command.handler {
+        match row.command.handler {
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
@@ -475,6 +476,7 @@ impl Node {
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
                 self.merge_into(client, merge, &parts, args, out);
             }
+            Handler::Script(script) => self.script_into(client, row, script, args, others, out),
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
             Handler::Flow(flow @ (Flow::Wait | Flow::WaitAof)) => {
                 self.wait_for_nobody(flow, proto, out, args);

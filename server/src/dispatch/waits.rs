@@ -145,6 +145,7 @@ impl Node {
     }
 
     fn begin_wait(&mut self, id: ClientId, blocked: &mut BlockedRequest, deadline_ms: Option<i64>) {
+        self.block_counts.blocked += 1;
         blocked.state = BlockedState::Waits;
         blocked.deadline_ms = deadline_ms;
         if let Some(deadline_ms) = deadline_ms {
@@ -213,15 +214,17 @@ impl Node {
         self.see_to_blocked();
     }
 
-    /// How long until the first wait ends, if any does.
+    /// How long until the first wait ends, or the pause that clients wait for; if any does.
     pub fn ms_to_deadline(&self, now_ms: i64) -> Option<u64> {
-        let (deadline_ms, _) = self.deadlines.first()?;
-        Some(deadline_ms.saturating_add(1).saturating_sub(now_ms).max(0) as u64)
+        let first_wait = self.deadlines.first().map(|(deadline_ms, _)| deadline_ms.saturating_add(1));
+        let end_of_pause = self.end_of_pause_ms();
+        let next = first_wait.into_iter().chain(end_of_pause).min()?;
+        Some(next.saturating_sub(now_ms).max(0) as u64)
     }
 
     fn end_wait(&mut self, id: ClientId, ending: Ending) -> EndOfWait {
-        let Some(client) = self.clients.get_mut(id) else { return EndOfWait::Served };
-        let Some(blocked) = &mut client.blocked else { return EndOfWait::Served };
+        let Some(client) = self.clients.get_mut(id) else { return EndOfWait::Over };
+        let Some(blocked) = &mut client.blocked else { return EndOfWait::Over };
         let end = blocked.end(ending);
         if end == EndOfWait::Ended && blocked.state == BlockedState::Waits {
             self.answer_ended(id, ending);
@@ -235,6 +238,10 @@ impl Node {
         let Some(blocked) = &client.blocked else { return };
         let mut out = Vec::new();
         write_ending(ending, blocked.reason, client.proto, &mut out);
+        match ending {
+            Ending::TimedOut => self.block_counts.timed_out += 1,
+            Ending::Unblocked => self.block_counts.unblocked += 1,
+        }
         let sequence = blocked.sequence;
         self.answer(id, sequence, &out);
     }
@@ -385,12 +392,19 @@ impl Node {
         let Some(blocked) = &mut client.blocked else { return Called::Answered };
         let outcome = match (blocked.ending, &lend.wait) {
             (Some(ending), _) => {
+                self.block_counts.ended_by_then += 1;
                 out.clear();
                 write_ending(ending, blocked.reason, lend.proto, out);
                 Called::Answered
             }
-            (None, None) => Called::Answered,
-            (None, Some(_)) => Called::WaitsOn,
+            (None, None) => {
+                self.block_counts.served_by_call += 1;
+                Called::Answered
+            }
+            (None, Some(_)) => {
+                self.block_counts.in_vain += 1;
+                Called::WaitsOn
+            }
         };
         for shard in (0..self.n_shards()).filter(|shard| blocked.mask & (1 << shard) != 0) {
             match ShardId(shard as u8) == self.id {

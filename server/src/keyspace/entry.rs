@@ -1,18 +1,22 @@
 //! `Entry`: key, value, time to live and access clock of one key, in one allocation.
 //!
 //! ```text
-//!  meta 4 | key_len 4 | value_len 4 | capacity 4 | [deadline 8 | next 8 | prev 8] | key | value
+//!                                  v what the table points to
+//!  (value_len 4 | capacity 4)       meta 4 | key_len 4 | [deadline 8 | next 8 | prev 8] | key | value
+//!  (...)    only of a string, whose allocation may be larger than it, so that it may grow into the rest
 //!  meta     kind 2 bits | raw 1 | has ttl 1 | held 1 | 3 free | access clock 24
 //!  [...]    only with a time to live; the two links belong to the expiry index
-//!  value    Str: the bytes, right after the key     Int: 8 bytes, Object: 40 bytes, both aligned to 8     Lent: nothing
-//!  capacity bytes of the allocation: a size class of the allocator in full, so that a value may grow into the rest
+//!  value    Str: the bytes, right after the key     Int: 8 bytes, aligned to 8     Object: 10 bytes, right after the key
+//!           Lent: nothing
 //! ```
 //!
-//! Invariants: the key never changes; `capacity` is the allocation's layout; the kind says which value is initialised;
-//! strings of more than [`INLINE_BYTES`] are an `Object::Shared`.
+//! Invariants: the key never changes; the allocation is a size class of the allocator in full: a string's is `capacity`, others'
+//! the class of what their parts add up to; the kind says which value is initialised; strings of more than [`INLINE_BYTES`]
+//! are an `Object::Shared`.
 //! It knows neither table nor expiry index: who moves or frees an entry that is in either must tell them. The keyspace
 //! does, so nothing public here moves an entry that is borrowed.
-//! Cost: 16 bytes over key and value. A 16-byte key with a 64-byte value has 96 bytes, a class without waste.
+//! Cost: 16 bytes over key and value of a string: a 16-byte key with a 64-byte value has 96 bytes, a class without waste. A
+//! collection's or an integer's key of up to 14 bytes has 32 altogether.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -22,19 +26,29 @@ use bytes::Bytes;
 
 use super::access_clock::AccessClock;
 use super::expire::Node;
+use super::loose::Loose;
 use super::object::{INLINE_BYTES, NewValue, Object, View};
 use super::table::{TableEntry, prefetch};
 use crate::alloc::good_size;
+use crate::types::List;
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Header {
     meta: u32,
     key_len: u32,
+}
+
+/// What stands before a string's header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Sizes {
     value_len: u32,
     capacity: u32,
 }
 
 const HEADER_BYTES: usize = size_of::<Header>();
+const SIZES_BYTES: usize = size_of::<Sizes>();
 const NODE_BYTES: usize = size_of::<Node>();
 /// Cache lines about a string's end that are fetched ahead of an append.
 const LINES_AHEAD: usize = 6;
@@ -45,7 +59,7 @@ const HELD: u32 = 1 << 4;
 const CLOCK_SHIFT: u32 = 8;
 /// Flags that stay with the key when its value is replaced.
 const STICKY: u32 = HELD | u32::MAX << CLOCK_SHIFT;
-const _: () = assert!(NODE_BYTES == 3 * HAS_TTL as usize && HEADER_BYTES == 16);
+const _: () = assert!(NODE_BYTES == 3 * HAS_TTL as usize && HEADER_BYTES == 8 && SIZES_BYTES == 8);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -76,9 +90,21 @@ fn key_offset(meta: u32) -> usize {
 fn value_offset(meta: u32, key_len: usize) -> usize {
     let end = key_offset(meta) + key_len;
     match Kind::of(meta) {
-        Kind::Str => end,
-        Kind::Int | Kind::Object | Kind::Lent => end.next_multiple_of(8),
+        Kind::Int => end.next_multiple_of(8),
+        Kind::Str | Kind::Object | Kind::Lent => end,
     }
+}
+
+/// Bytes of the allocation before the header.
+#[inline(always)]
+fn header_offset(meta: u32) -> usize {
+    if Kind::of(meta) == Kind::Str { SIZES_BYTES } else { 0 }
+}
+
+/// Bytes of an allocation of this kind for a key and a value.
+#[inline(always)]
+fn n_allocated(meta: u32, key_len: usize, value_len: usize) -> usize {
+    good_size(header_offset(meta) + value_offset(meta, key_len) + value_len)
 }
 
 /// A value in the form in which it is written.
@@ -93,7 +119,7 @@ pub(super) enum Payload<'a> {
 impl<'a> Payload<'a> {
     #[inline]
     pub(super) fn of(value: NewValue<'a>) -> Payload<'a> {
-        let shared = |bytes| Payload::Object(Object::Shared(Box::new(bytes)));
+        let shared = |bytes| Payload::Object(Object::Shared(Loose::new(bytes)));
         match value {
             NewValue::Int(value) => Payload::Int(value),
             NewValue::Str(bytes) if bytes.len() <= INLINE_BYTES => Payload::Str(bytes),
@@ -150,7 +176,6 @@ impl<'a> EntryRef<'a> {
     /// The place of what lies at `offset`, one of the offsets computed above.
     #[inline(always)]
     fn at<T>(self, offset: usize) -> *const T {
-        debug_assert!(offset <= self.header().capacity as usize);
         // SAFETY: the offset lies inside the allocation.
         unsafe { self.header.cast::<u8>().add(offset).as_ptr().cast() }
     }
@@ -158,6 +183,34 @@ impl<'a> EntryRef<'a> {
     #[inline(always)]
     fn value<T>(self) -> *const T {
         self.at(value_offset(self.header().meta, self.header().key_len as usize))
+    }
+
+    /// Of a string.
+    #[inline(always)]
+    fn sizes(self) -> Sizes {
+        debug_assert!(Kind::of(self.header().meta) == Kind::Str);
+        // SAFETY: they stand before the header if the kind says so, written by `allocate`.
+        unsafe { self.header.cast::<Sizes>().sub(1).read() }
+    }
+
+    #[inline(always)]
+    fn value_len(self) -> usize {
+        match Kind::of(self.header().meta) {
+            Kind::Str => self.sizes().value_len as usize,
+            Kind::Int => size_of::<i64>(),
+            Kind::Object => size_of::<Object>(),
+            Kind::Lent => 0,
+        }
+    }
+
+    /// Bytes of the allocation.
+    #[inline(always)]
+    fn allocated_bytes(self) -> usize {
+        let Header { meta, key_len } = *self.header();
+        match Kind::of(meta) {
+            Kind::Str => self.sizes().capacity as usize,
+            Kind::Int | Kind::Object | Kind::Lent => n_allocated(meta, key_len as usize, self.value_len()),
+        }
     }
 
     #[inline(always)]
@@ -169,12 +222,12 @@ impl<'a> EntryRef<'a> {
 
     #[inline(always)]
     pub fn view(self) -> View<'a> {
-        // SAFETY: the kind says what is initialised there; ints and objects are aligned by `value_offset`.
+        // SAFETY: the kind says what is initialised there; ints are aligned by `value_offset`, objects need not be.
         unsafe {
             match Kind::of(self.header().meta) {
                 Kind::Int => View::Int(self.value::<i64>().read()),
                 Kind::Str => {
-                    View::Str(std::slice::from_raw_parts(self.value(), self.header().value_len as usize))
+                    View::Str(std::slice::from_raw_parts(self.value(), self.sizes().value_len as usize))
                 }
                 Kind::Object => (*self.value::<Object>()).view(),
                 Kind::Lent => View::Lent,
@@ -185,7 +238,7 @@ impl<'a> EntryRef<'a> {
     /// The object, if the value is one.
     #[inline(always)]
     pub fn object(self) -> Option<&'a Object> {
-        // SAFETY: the kind says that an initialised object stands there, aligned by `value_offset`.
+        // SAFETY: the kind says that an initialised object stands there, which needs no alignment.
         (Kind::of(self.header().meta) == Kind::Object).then(|| unsafe { &*self.value::<Object>() })
     }
 
@@ -193,8 +246,8 @@ impl<'a> EntryRef<'a> {
     #[inline(always)]
     pub fn prefetch_end(self) {
         let entry = self.header.as_ptr().addr();
-        let end = self.value::<u8>().addr() + self.header().value_len as usize;
-        let last = entry + self.header().capacity as usize;
+        let end = self.value::<u8>().addr() + self.value_len();
+        let last = entry - header_offset(self.header().meta) + self.allocated_bytes();
         let from = (end - LINES_AHEAD / 2 * 64).max(entry + 128);
         (0..LINES_AHEAD).for_each(|line| prefetch((from + line * 64).min(last) as u64));
     }
@@ -245,7 +298,7 @@ impl<'a> EntryRef<'a> {
             // SAFETY: an initialised object stands there.
             Kind::Object => unsafe { (*self.value::<Object>()).memory_bytes() },
         };
-        self.header().capacity as usize + below
+        self.allocated_bytes() + below
     }
 }
 
@@ -322,7 +375,7 @@ impl<'a> EntryMut<'a> {
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut Object> {
         let value = self.as_ref().value::<Object>().cast_mut();
-        // SAFETY: an initialised, aligned object stands there if the kind says so, ours alone.
+        // SAFETY: an initialised object stands there if the kind says so, ours alone.
         (self.kind() == Kind::Object).then(|| unsafe { &mut *value })
     }
 
@@ -336,6 +389,7 @@ impl<'a> EntryMut<'a> {
 }
 
 /// The place of another shard's entry, lent for reading (a shared hold).
+#[repr(C, packed)]
 pub struct Alias(NonNull<Header>);
 
 // SAFETY: a shared hold keeps the owner from changing, moving or freeing the entry while the alias lives; what is read
@@ -387,8 +441,7 @@ impl Entry {
 
     /// The same value, deadline, flags and clock under another key.
     pub fn with_key(mut self, key: &[u8]) -> Entry {
-        let header = self.as_ref().header();
-        let (meta, len) = (header.meta, header.value_len as usize);
+        let (meta, len) = (self.as_ref().header().meta, self.as_ref().value_len());
         self.reallocate(meta, Some(key), len);
         self
     }
@@ -423,17 +476,10 @@ impl Entry {
         unsafe { node.cast::<u8>().sub(HEADER_BYTES) }
     }
 
-    /// Takes the object out, if the value is one; an empty string stays in its place.
+    /// Takes the object out, if the value is one; an empty list stays in its place.
+    #[inline]
     pub fn take_object(&mut self) -> Option<Object> {
-        if Kind::of(self.as_ref().header().meta) != Kind::Object {
-            return None;
-        }
-        // SAFETY: an initialised object stands there, and with the new kind nobody will look at it again.
-        let object = unsafe { self.as_ref().value::<Object>().read() };
-        let header = self.header_mut();
-        header.meta = header.meta & !KIND | Kind::Str as u32;
-        header.value_len = 0;
-        Some(object)
+        self.as_mut().into_object_mut().map(|object| std::mem::replace(object, Object::List(List::new())))
     }
 
     #[inline(always)]
@@ -448,10 +494,12 @@ impl Entry {
         let (kind, len) = (payload.kind(), payload.len());
         let header = self.header_mut();
         header.meta = header.meta & !(KIND | RAW) | kind as u32;
-        header.value_len = len as u32;
+        if kind == Kind::Str {
+            self.set_len(len);
+        }
         let value = self.as_ref().value::<u8>().cast_mut();
-        // SAFETY: the caller has made room; ints and objects are aligned by `value_offset`; a payload never borrows from
-        // the entry it is written to, which is exclusively borrowed.
+        // SAFETY: the caller has made room; ints are aligned by `value_offset`, objects need not be; a payload never borrows
+        // from the entry it is written to, which is exclusively borrowed.
         unsafe {
             match payload {
                 Payload::Int(int) => value.cast::<i64>().write(int),
@@ -468,16 +516,23 @@ impl Entry {
     #[inline]
     pub(super) fn set_value(&mut self, payload: Payload<'_>, ttl: bool) -> Option<Object> {
         let old = self.take_object();
-        let header = self.as_ref().header();
+        let before = *self.as_ref().header();
         let has_ttl = if ttl { HAS_TTL } else { 0 };
-        let meta = header.meta & STICKY | has_ttl | payload.kind() as u32;
-        let need = value_offset(meta, header.key_len as usize) + payload.len();
-        let capacity = header.capacity as usize;
-        // The first comparison spares most calls the size class.
-        let wasteful = need < capacity / 2 && good_size(need) < capacity / 2;
-        if header.meta & HAS_TTL != has_ttl || need > capacity || wasteful {
-            self.header_mut().value_len = 0;
-            self.reallocate(meta, None, payload.len());
+        let meta = before.meta & STICKY | has_ttl | payload.kind() as u32;
+        let key_len = before.key_len as usize;
+        let is_moved = before.meta & HAS_TTL != has_ttl
+            || match (Kind::of(before.meta), payload.kind()) {
+                (Kind::Str, Kind::Str) => {
+                    let need = SIZES_BYTES + value_offset(meta, key_len) + payload.len();
+                    let capacity = self.as_ref().allocated_bytes();
+                    // The first comparison spares most calls the size class.
+                    need > capacity || need < capacity / 2 && good_size(need) < capacity / 2
+                }
+                (Kind::Str, _) | (_, Kind::Str) => true,
+                (_, _) => n_allocated(meta, key_len, payload.len()) != self.as_ref().allocated_bytes(),
+            };
+        if is_moved {
+            self.reallocate_for(meta, None, payload.len(), 0);
         }
         self.write(payload);
         old
@@ -485,9 +540,8 @@ impl Entry {
 
     /// Adds or removes the place of the links. The entry moves.
     pub(super) fn set_ttl(&mut self, ttl: bool) {
-        let header = self.as_ref().header();
-        let len = header.value_len as usize;
-        let meta = header.meta & !HAS_TTL | if ttl { HAS_TTL } else { 0 };
+        let len = self.as_ref().value_len();
+        let meta = self.as_ref().header().meta & !HAS_TTL | if ttl { HAS_TTL } else { 0 };
         self.reallocate(meta, None, len);
     }
 
@@ -505,13 +559,14 @@ impl Entry {
             Kind::Object | Kind::Lent => return None,
         }
         let header = self.as_ref().header();
-        let (meta, len) = (header.meta | RAW, header.value_len as usize);
-        if value_offset(meta, header.key_len as usize) + min_len > header.capacity as usize {
+        let (meta, sizes) = (header.meta | RAW, self.as_ref().sizes());
+        let len = sizes.value_len as usize;
+        let need = SIZES_BYTES + value_offset(meta, header.key_len as usize) + min_len;
+        if need > sizes.capacity as usize {
             self.reallocate(meta, None, min_len + min_len / 2);
         }
-        let header = self.header_mut();
-        header.meta = meta;
-        header.value_len = len.max(min_len) as u32;
+        self.header_mut().meta = meta;
+        self.set_len(len.max(min_len));
         let value = self.as_ref().value::<u8>().cast_mut();
         // SAFETY: there is room for `min_len` bytes; those before `len` are initialised, those after are now.
         unsafe {
@@ -523,16 +578,29 @@ impl Entry {
     /// Cuts an inline string to its first `len` bytes.
     pub(super) fn truncate_inline(&mut self, len: usize) {
         debug_assert!(Kind::of(self.as_ref().header().meta) == Kind::Str, "an edited string is inline");
-        let header = self.header_mut();
-        header.value_len = header.value_len.min(len as u32);
+        self.set_len(len.min(self.as_ref().value_len()));
     }
 
-    /// Moves everything to a new allocation with room for `room` bytes of value, under `meta` (same kind, or a value_len
-    /// of 0) and another key if one is given. Neither table nor index are told.
+    /// A string's length.
+    #[inline(always)]
+    fn set_len(&mut self, len: usize) {
+        debug_assert!(Kind::of(self.as_ref().header().meta) == Kind::Str);
+        // SAFETY: a string's sizes stand before its header; owned.
+        unsafe { self.0.cast::<Sizes>().sub(1).as_mut() }.value_len = len as u32;
+    }
+
+    /// Moves everything to a new allocation with room for `room` bytes of value, under `meta` (of the same kind) and another
+    /// key if one is given. Neither table nor index are told.
     fn reallocate(&mut self, meta: u32, key: Option<&[u8]>, room: usize) {
+        let len = self.as_ref().value_len();
+        self.reallocate_for(meta, key, room.max(len), len);
+    }
+
+    /// The same, of the value only its first `len` bytes; `meta` may be of another kind if those are none: then the value is the
+    /// caller's to write, and what was there needs no drop.
+    fn reallocate_for(&mut self, meta: u32, key: Option<&[u8]>, room: usize, len: usize) {
         let old = self.as_ref();
-        let len = old.header().value_len as usize;
-        let new = Entry(allocate(meta, key.unwrap_or(old.key()), room.max(len)));
+        let new = Entry(allocate(meta, key.unwrap_or(old.key()), room));
         // SAFETY: both have room for `len` bytes of value; where both have a node, its links stay right until the caller
         // tells the index; the old allocation's value has moved, so only its memory is given back.
         unsafe {
@@ -540,45 +608,61 @@ impl Entry {
             if len > 0 {
                 value.copy_from_nonoverlapping(old.value(), len);
             }
-            (*new.0.as_ptr()).value_len = len as u32;
+            if Kind::of(meta) == Kind::Str {
+                new.0.cast::<Sizes>().sub(1).as_mut().value_len = len as u32;
+            }
             if old.has_ttl() && new.as_ref().has_ttl() {
                 new.node().copy_from_nonoverlapping(self.node(), 1);
             } else if new.as_ref().has_ttl() {
                 new.node().write(Node::unlinked(i64::MAX));
             }
-            dealloc(self.0.as_ptr().cast(), layout(old.header().capacity));
+            self.free();
         }
         self.0 = std::mem::ManuallyDrop::new(new).0;
     }
+
+    /// Gives the memory back.
+    /// # Safety
+    /// The value needs no drop any more, and the entry is not used again.
+    #[inline]
+    unsafe fn free(&mut self) {
+        let entry = self.as_ref();
+        let (size, before) = (entry.allocated_bytes(), header_offset(entry.header().meta));
+        // SAFETY: `allocate` got this memory with this layout, and the header stands so far in it.
+        unsafe { dealloc(self.0.as_ptr().cast::<u8>().sub(before), layout(size)) };
+    }
 }
 
-fn layout(capacity: u32) -> Layout {
-    Layout::from_size_align(capacity as usize, 8).expect("below 4 GiB")
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 8).expect("below 4 GiB")
 }
 
-/// A new allocation with header and key written, with room for `room` bytes of value.
+/// A new allocation with header, sizes and key written, with room for `room` bytes of value.
 #[inline]
 fn allocate(meta: u32, key: &[u8], room: usize) -> NonNull<Header> {
-    let capacity = good_size(value_offset(meta, key.len()) + room);
-    assert!(capacity <= u32::MAX as usize, "a key has at most 512 MiB");
-    let layout = layout(capacity as u32);
+    let size = n_allocated(meta, key.len(), room);
+    assert!(size <= u32::MAX as usize, "a key has at most 512 MiB");
+    let layout = layout(size);
     // SAFETY: the layout holds the header at least.
     let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-    let header: NonNull<Header> = base.cast();
-    // SAFETY: header and key fit in `capacity` by the sum above; the memory is new.
+    // SAFETY: sizes, header and key fit by the sum above; the memory is new.
     unsafe {
-        header.write(Header { meta, key_len: key.len() as u32, value_len: 0, capacity: capacity as u32 });
-        base.add(key_offset(meta)).as_ptr().copy_from_nonoverlapping(key.as_ptr(), key.len());
+        if Kind::of(meta) == Kind::Str {
+            base.cast().write(Sizes { value_len: 0, capacity: size as u32 });
+        }
+        let header = base.add(header_offset(meta));
+        header.cast().write(Header { meta, key_len: key.len() as u32 });
+        header.add(key_offset(meta)).as_ptr().copy_from_nonoverlapping(key.as_ptr(), key.len());
+        header.cast()
     }
-    header
 }
 
 impl Drop for Entry {
     #[inline]
     fn drop(&mut self) {
         drop(self.take_object());
-        // SAFETY: allocated with this layout, owned, and used no more.
-        unsafe { dealloc(self.0.as_ptr().cast(), layout(self.as_ref().header().capacity)) }
+        // SAFETY: what stands there now, an empty list if anything, needs no drop.
+        unsafe { self.free() }
     }
 }
 

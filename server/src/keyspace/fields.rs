@@ -27,6 +27,7 @@ pub(super) fn earliest_ms(object: Option<&Object>) -> Option<i64> {
             | Object::List(_)
             | Object::Set(_)
             | Object::Zset(_)
+            | Object::Stream(_)
             | Object::Vector(_)
             | Object::Alias(_),
         )

@@ -26,7 +26,9 @@ fn value_of(entry: EntryRef<'_>) -> Value {
         View::Shared(bytes) => Value::Text(bytes.to_vec()),
         View::Set(_) => Value::Set,
         View::Lent => Value::Lent,
-        View::List(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) => unreachable!("not used here"),
+        View::List(_) | View::Hash(_) | View::Zset(_) | View::Stream(_) | View::Vector(_) => {
+            unreachable!("not used here")
+        }
     }
 }
 

@@ -19,11 +19,13 @@ use std::ptr::NonNull;
 use bytes::{Bytes, BytesMut};
 
 pub mod access_clock;
+pub mod block;
 pub mod entry;
 mod expire;
 mod fields;
 pub mod hash;
 mod lazyfree;
+pub mod loose;
 pub mod object;
 pub mod table;
 pub mod thin;
@@ -32,6 +34,7 @@ pub use access_clock::{AccessClock, Touch, Tracking};
 pub use entry::{Entry, EntryMut, EntryRef};
 pub use fields::FieldsLeft;
 pub use hash::HashSeed;
+pub use loose::Loose;
 pub use object::{INLINE_BYTES, NewValue, Object, View};
 pub use table::{ScanPosition, Table};
 
@@ -704,7 +707,13 @@ fn edit_slot<R>(
         View::Int(int) => zero_extended(itoa::Buffer::new().format(int).as_bytes(), min_len),
         View::Str(bytes) => zero_extended(bytes, min_len),
         View::Shared(_) => BytesMut::from(take_shared(&mut slot)),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => {
+        View::List(_)
+        | View::Set(_)
+        | View::Hash(_)
+        | View::Zset(_)
+        | View::Stream(_)
+        | View::Vector(_)
+        | View::Lent => {
             return None;
         }
     };
@@ -732,7 +741,13 @@ fn string_len(entry: EntryRef<'_>) -> Option<usize> {
         View::Int(int) => Some(itoa::Buffer::new().format(int).len()),
         View::Str(bytes) => Some(bytes.len()),
         View::Shared(bytes) => Some(bytes.len()),
-        View::List(_) | View::Set(_) | View::Hash(_) | View::Zset(_) | View::Vector(_) | View::Lent => None,
+        View::List(_)
+        | View::Set(_)
+        | View::Hash(_)
+        | View::Zset(_)
+        | View::Stream(_)
+        | View::Vector(_)
+        | View::Lent => None,
     }
 }
 
@@ -745,6 +760,7 @@ fn take_shared(slot: &mut SlotMut<'_, Entry>) -> Bytes {
             | Object::Set(_)
             | Object::Hash(_)
             | Object::Zset(_)
+            | Object::Stream(_)
             | Object::Vector(_)
             | Object::Alias(_),
         )

@@ -6,26 +6,28 @@ use bytes::Bytes;
 use skerry_resp::number::parse_i64;
 
 use super::entry::Alias;
-use crate::types::{Hash, List, Set, Zset};
+use super::loose::Loose;
+use crate::types::{Hash, List, Set, Stream, Zset};
 use crate::vector::VectorValue;
 
 /// A longer string value lives outside the entry.
 pub const INLINE_BYTES: usize = 16 * 1024;
 
-/// A value that is not a short string. Small collections lie in it but for their elements: five words.
+/// A value that is not a short string: two tags and a pointer, none of which is aligned.
 pub enum Object {
     /// A string of more than [`INLINE_BYTES`], shared with the sockets that still send it.
-    Shared(Box<Bytes>),
+    Shared(Loose<Bytes>),
     List(List),
     Set(Set),
     Hash(Hash),
     Zset(Zset),
-    Vector(Box<VectorValue>),
+    Stream(Loose<Stream>),
+    Vector(Loose<VectorValue>),
     /// The value of an entry of another shard, lent for reading.
     Alias(Alias),
 }
 
-const _: () = assert!(size_of::<Object>() == 40 && align_of::<Object>() == 8);
+const _: () = assert!(size_of::<Object>() == 10 && align_of::<Object>() == 1);
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Object>(); // Entries, which own objects, travel between shards.
@@ -40,6 +42,7 @@ impl Object {
             Object::Set(set) => set.free_slice(budget),
             Object::Hash(hash) => hash.free_slice(budget),
             Object::Zset(zset) => zset.free_slice(budget),
+            Object::Stream(stream) => stream.free_slice(budget),
             Object::Vector(vector) => vector.free_slice(budget),
             Object::Alias(_) => true,
         }
@@ -50,11 +53,11 @@ impl Object {
     #[inline]
     pub fn prefetch(&self, wave: usize) -> bool {
         match self {
-            Object::List(list) => list.prefetch(),
+            Object::List(list) => list.prefetch(wave),
             Object::Set(set) => set.prefetch(wave),
             Object::Hash(hash) => hash.prefetch(wave),
             Object::Zset(zset) => zset.prefetch(wave),
-            Object::Shared(_) | Object::Vector(_) | Object::Alias(_) => false,
+            Object::Shared(_) | Object::Stream(_) | Object::Vector(_) | Object::Alias(_) => false,
         }
     }
 
@@ -66,6 +69,7 @@ impl Object {
             Object::Set(set) => set.memory_bytes(),
             Object::Hash(hash) => hash.memory_bytes(),
             Object::Zset(zset) => zset.memory_bytes(),
+            Object::Stream(stream) => stream.memory_bytes(),
             Object::Vector(vector) => size_of::<VectorValue>() + vector.memory_bytes(),
             Object::Alias(_) => 0,
         }
@@ -78,6 +82,7 @@ impl Object {
             Object::Set(set) => View::Set(set),
             Object::Hash(hash) => View::Hash(hash),
             Object::Zset(zset) => View::Zset(zset),
+            Object::Stream(stream) => View::Stream(stream),
             Object::Vector(vector) => View::Vector(vector),
             Object::Alias(alias) => alias.target().view(),
         }
@@ -97,6 +102,7 @@ pub enum View<'a> {
     Set(&'a Set),
     Hash(&'a Hash),
     Zset(&'a Zset),
+    Stream(&'a Stream),
     Vector(&'a VectorValue),
     /// The value is away: another shard works on it.
     Lent,

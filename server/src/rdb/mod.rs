@@ -15,6 +15,7 @@ mod listpack;
 mod lzf;
 mod reader;
 mod set;
+mod stream;
 mod vectorset;
 mod writer;
 mod ziplist;
@@ -27,7 +28,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::keyspace::{NewValue, Object, View};
+use crate::keyspace::{Loose, NewValue, Object, View};
 use crate::types::Limits;
 use reader::Reader;
 use writer::Writer;
@@ -55,10 +56,15 @@ mod kind {
     pub(super) const ZSET_ZIPLIST: u8 = 12;
     pub(super) const HASH_ZIPLIST: u8 = 13;
     pub(super) const LIST_QUICKLIST: u8 = 14;
+    /// Of Redis 5.
+    pub(super) const STREAM_1: u8 = 15;
     pub(super) const HASH_LISTPACK: u8 = 16;
     pub(super) const ZSET_LISTPACK: u8 = 17;
     pub(super) const LIST_QUICKLIST_2: u8 = 18;
+    /// Of Redis 7.0.
+    pub(super) const STREAM_2: u8 = 19;
     pub(super) const SET_LISTPACK: u8 = 20;
+    pub(super) const STREAM_3: u8 = 21;
     /// Deadlines as they are: what versions before 7.4 was finished wrote.
     pub(super) const HASH_DEADLINES_OLD: u8 = 22;
     pub(super) const HASH_LISTPACK_EX_OLD: u8 = 23;
@@ -114,6 +120,7 @@ impl Dump {
             View::Set(value) => set::write(value, &mut writer),
             View::Hash(value) => hash::write(value, &mut writer),
             View::Zset(value) => zset::write(value, &mut writer),
+            View::Stream(value) => stream::write(value, &mut writer),
             View::Lent => return Err(CommandError::WrongType),
         }
         Ok(Self { writer, sum: crc64::sum(), n_summed: 0, vector })
@@ -206,9 +213,9 @@ impl Restoring {
             }
             Stage::Vector(reading) => match reading.step(made_with, budget) {
                 None => Ok(Restored::More),
-                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set))),
+                Some(vectorset::Outcome::Set(set)) => Ok(Restored::Object(Object::Vector(set.into()))),
                 Some(vectorset::Outcome::Malformed(made)) => {
-                    *refused = made.map(Object::Vector);
+                    *refused = made.map(|set| Object::Vector(set.into()));
                     Err(BAD_FORMAT)
                 }
             },
@@ -262,6 +269,9 @@ fn read_value<'a>(reader: &mut Reader<'a>, made_with: MadeWith<'_>) -> Result<Va
         kind::ZSET_LISTPACK => Object::Zset(zset::of_packed(&listpack::read(reader)?, limits)?),
         kind::LIST_QUICKLIST_2 => Object::List(list::read_quicklist_2(reader, limits)?),
         kind::SET_LISTPACK => Object::Set(set::read_listpack(reader, limits)?),
+        kind::STREAM_1 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V1)?)),
+        kind::STREAM_2 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V2)?)),
+        kind::STREAM_3 => Object::Stream(Loose::new(stream::read(reader, stream::Version::V3)?)),
         kind::HASH_DEADLINES_OLD => Object::Hash(hash::read_timed_fields(reader, None, limits)?),
         kind::HASH_LISTPACK_EX_OLD => Object::Hash(hash::read_timed_listpack(reader, limits)?),
         kind::HASH_DEADLINES => {

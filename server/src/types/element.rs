@@ -167,8 +167,19 @@ impl<'a> Encoded<'a> {
     }
 
     #[inline]
-    fn head(&self) -> &[u8] {
+    pub(super) fn head(&self) -> &[u8] {
         &self.head[..usize::from(self.n_head)]
+    }
+
+    #[inline]
+    pub(super) fn body(&self) -> &[u8] {
+        self.body
+    }
+
+    /// The bytes behind the body, and how many of them count.
+    #[inline]
+    pub(super) fn backlen(&self) -> ([u8; 5], usize) {
+        backlen(self.n_forward())
     }
 
     /// Head and body, without the backlen.

@@ -25,6 +25,7 @@ use super::members::Members;
 use super::packed::{Growth, Packed, Position};
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
+use crate::keyspace::loose::Loose;
 pub use crate::keyspace::table::ScanPosition;
 use timed::Timed;
 
@@ -48,7 +49,7 @@ enum Repr {
     Packed(Packed),
     TimedPacked(Packed),
     Table(Members),
-    TimedTable(Box<Timed>),
+    TimedTable(Loose<Timed>),
 }
 
 /// A field and its value, lent.
@@ -195,10 +196,7 @@ impl Hash {
     #[inline]
     pub fn prefetch(&self, wave: usize) -> bool {
         match &self.0 {
-            Repr::Packed(packed) | Repr::TimedPacked(packed) => {
-                packed.prefetch();
-                false
-            }
+            Repr::Packed(packed) | Repr::TimedPacked(packed) => packed.prefetch(wave),
             Repr::Table(fields) => fields.prefetch(wave),
             Repr::TimedTable(timed) => timed.prefetch(wave),
         }
@@ -439,7 +437,7 @@ impl Hash {
             }
             Repr::Table(fields) => {
                 let fields = std::mem::replace(fields, Members::new());
-                self.0 = Repr::TimedTable(Box::new(Timed::of_endless(fields, seed)));
+                self.0 = Repr::TimedTable(Loose::new(Timed::of_endless(fields, seed)));
             }
         }
     }
@@ -603,7 +601,7 @@ impl Hash {
             members.insert(member, seed);
         }
         self.0 = if is_timed {
-            Repr::TimedTable(Box::new(Timed::of_members(members, seed)))
+            Repr::TimedTable(Loose::new(Timed::of_members(members, seed)))
         } else {
             Repr::Table(members)
         };

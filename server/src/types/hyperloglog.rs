@@ -11,9 +11,12 @@
 //!
 //! All functions take strings that a client may have written: a string that is no HyperLogLog is told apart by `encoding_of`,
 //! and runs that do not cover the registers exactly are `Corrupt`. Nothing here allocates but `densify`.
-//! Cost: an element 20 ns dense; sparse a walk over the runs, 32 at a time; an estimate 6 us dense, a merge 5 us a key.
+//! Cost: an element 20 ns dense; sparse a walk over the runs, 32 at a time; with AVX2 (`wide`) an estimate 2 us dense, a merge
+//! 0.6 us a key, without 6 us each.
 
 mod sparse;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub use sparse::{SPARE_BYTES, Set, describe, set as set_sparse};
 
@@ -169,13 +172,25 @@ pub fn merge(max: &mut Registers, bytes: &[u8], encoding: Encoding) -> Result<()
             }
         }),
         Encoding::Dense => {
-            let packed = bytes[HEADER_BYTES..].as_chunks::<6>().0;
-            for (max, packed) in max.as_chunks_mut::<8>().0.iter_mut().zip(packed) {
-                let registers = unpack(*packed);
-                max.iter_mut().zip(registers).for_each(|(max, register)| *max = (*max).max(register));
-            }
+            merge_dense(max, &bytes[HEADER_BYTES..]);
             Ok(())
         }
+    }
+}
+
+fn merge_dense(max: &mut Registers, packed: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if wide::is_there() {
+        return wide::merge(max, packed);
+    }
+    merge_dense_plain(max, packed);
+}
+
+/// Eight registers at a time in a word, everywhere.
+pub(super) fn merge_dense_plain(max: &mut Registers, packed: &[u8]) {
+    for (max, packed) in max.as_chunks_mut::<8>().0.iter_mut().zip(packed.as_chunks::<6>().0) {
+        let registers = unpack(*packed);
+        max.iter_mut().zip(registers).for_each(|(max, register)| *max = (*max).max(register));
     }
 }
 
@@ -199,68 +214,82 @@ fn pack(registers: [u8; 8]) -> [u8; 6] {
 
 /// Writes all registers into a dense string.
 pub fn fill_dense(dense: &mut [u8], registers: &Registers) {
-    let packed = dense[HEADER_BYTES..].as_chunks_mut::<6>().0;
-    for (packed, registers) in packed.iter_mut().zip(registers.as_chunks::<8>().0) {
+    let packed = &mut dense[HEADER_BYTES..];
+    #[cfg(target_arch = "x86_64")]
+    if wide::is_there() {
+        return wide::pack(packed, registers);
+    }
+    pack_plain(packed, registers);
+}
+
+/// Eight registers at a time in a word, everywhere.
+pub(super) fn pack_plain(packed: &mut [u8], registers: &Registers) {
+    for (packed, registers) in packed.as_chunks_mut::<6>().0.iter_mut().zip(registers.as_chunks::<8>().0) {
         *packed = pack(*registers);
     }
 }
 
 /// The estimated cardinality of a HyperLogLog.
 pub fn cardinality(bytes: &[u8], encoding: Encoding) -> Result<u64, Corrupt> {
-    let mut histogram = Histogram::default();
     match encoding {
-        Encoding::Sparse => sparse::for_each_run(&bytes[HEADER_BYTES..], |_, len, run| {
-            histogram.counts[0][usize::from(run)] += len as u32;
-        })?,
+        Encoding::Sparse => {
+            let mut counts = [0; 64];
+            sparse::for_each_run(&bytes[HEADER_BYTES..], |_, len, run| {
+                counts[usize::from(run)] += len as u32;
+            })?;
+            Ok(cardinality_of_counts(&counts))
+        }
         Encoding::Dense => {
-            let packed = bytes[HEADER_BYTES..].as_chunks::<6>().0;
-            packed.iter().for_each(|packed| histogram.add(unpack(*packed)));
+            let mut registers = [0; N_REGISTERS];
+            merge_dense(&mut registers, &bytes[HEADER_BYTES..]);
+            Ok(cardinality_of_registers(&registers))
         }
     }
-    Ok(histogram.cardinality())
 }
 
 /// The estimated cardinality of merged registers.
 pub fn cardinality_of_registers(registers: &Registers) -> u64 {
-    let mut histogram = Histogram::default();
-    registers.as_chunks::<8>().0.iter().for_each(|registers| histogram.add(*registers));
-    histogram.cardinality()
+    cardinality_of_counts(&histogram(registers))
 }
 
-/// How many registers hold each run. Several tables side by side: neighbours are often equal, and would wait for each other.
-struct Histogram {
-    counts: [[u32; 64]; 4],
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { counts: [[0; 64]; 4] }
+/// How many registers hold each run.
+pub(super) fn histogram(registers: &Registers) -> [u32; 64] {
+    #[cfg(target_arch = "x86_64")]
+    if wide::is_there()
+        && let Some(counts) = wide::histogram(registers)
+    {
+        return counts;
     }
+    histogram_plain(registers)
 }
 
-impl Histogram {
-    fn add(&mut self, registers: [u8; 8]) {
-        for (nth, register) in registers.into_iter().enumerate() {
-            // A register of a client's own making fits its six bits: the mask only spares the check.
-            self.counts[nth % 4][usize::from(register & 63)] += 1;
+/// One register after the other, everywhere. Several tables side by side: neighbours are often equal, and would wait for
+/// each other.
+pub(super) fn histogram_plain(registers: &Registers) -> [u32; 64] {
+    let mut tables = [[0; 64]; 4];
+    for four in registers.as_chunks::<4>().0 {
+        for (table, register) in tables.iter_mut().zip(four) {
+            // A register has six bits: the mask only spares the check.
+            table[usize::from(register & 63)] += 1;
         }
     }
+    std::array::from_fn(|run| tables.iter().map(|table| table[run]).sum())
+}
 
-    fn cardinality(&self) -> u64 {
-        /// 1 / (2 ln 2).
-        const ALPHA: f64 = 0.721_347_520_444_481_7;
-        let count = |run: usize| f64::from(self.counts.iter().map(|counts| counts[run]).sum::<u32>());
-        let m = N_REGISTERS as f64;
-        let mut z = m * tau((m - count(RUN_BITS + 1)) / m);
-        for run in (1..=RUN_BITS).rev() {
-            z += count(run);
-            z *= 0.5;
-        }
-        z += m * sigma(count(0) / m);
-        let estimate = (ALPHA * m * m / z).round();
-        // Registers of a client's own making, all beyond the longest run: what C's llround makes of infinity on x86.
-        if estimate.is_finite() { estimate as u64 } else { 1 << 63 }
+fn cardinality_of_counts(counts: &[u32; 64]) -> u64 {
+    /// 1 / (2 ln 2).
+    const ALPHA: f64 = 0.721_347_520_444_481_7;
+    let count = |run: usize| f64::from(counts[run]);
+    let m = N_REGISTERS as f64;
+    let mut z = m * tau((m - count(RUN_BITS + 1)) / m);
+    for run in (1..=RUN_BITS).rev() {
+        z += count(run);
+        z *= 0.5;
     }
+    z += m * sigma(count(0) / m);
+    let estimate = (ALPHA * m * m / z).round();
+    // Registers of a client's own making, all beyond the longest run: what C's llround makes of infinity on x86.
+    if estimate.is_finite() { estimate as u64 } else { 1 << 63 }
 }
 
 /// Ertl's sigma: what registers that are still zero add.

@@ -1,23 +1,24 @@
 //! A sorted array of distinct integers, all stored at the width the widest one needs: a set's "intset" encoding.
 //!
 //! ```text
-//! | width: 2, 4 or 8 | i | i | i | ...      little-endian, ascending
+//! | head of the block, 8 bytes | i | i | i | ...      little-endian, ascending
 //! ```
 //!
-//! Invariants: ascending without repeats; the width never shrinks (as Redis's does not).
+//! Invariants: ascending without repeats; the width, which follows from the block's count and bytes, never shrinks while there
+//! are integers (as Redis's does not).
 //! Cost: search O(log n); insert and remove move the greater elements.
 
-use crate::alloc::good_size;
+use crate::keyspace::block::Block;
+use crate::keyspace::table::prefetch;
 
-#[derive(Clone, PartialEq)]
-pub(super) struct Intset {
-    /// The width, then the elements: so the whole is a Vec wide and a `Set` stays at four words.
-    bytes: Vec<u8>,
-}
+/// Emptied, it is shrunk when this much is free beyond as many bytes as it holds.
+const SHRINK_MIN_BYTES: usize = 64;
+
+pub(super) struct Intset(Block);
 
 impl Intset {
     pub(super) fn new() -> Self {
-        Self { bytes: Vec::new() }
+        Self(Block::default())
     }
 
     /// `integers` ascend and are distinct.
@@ -28,24 +29,30 @@ impl Intset {
         set
     }
 
+    /// Asks the cache for its first line.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(self.0.address() as u64);
+    }
+
     #[inline]
     pub(super) fn width(&self) -> usize {
-        self.bytes.first().map_or(2, |&width| usize::from(width))
+        self.0.len().checked_div(self.0.count()).unwrap_or(2)
     }
 
     /// The integers, each of [`Intset::width`] bytes.
     #[inline]
     pub(super) fn elements(&self) -> &[u8] {
-        self.bytes.get(1..).unwrap_or_default()
+        self.0.bytes()
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.elements().len() / self.width()
+        self.0.count()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.0.allocated_bytes()
     }
 
     #[inline]
@@ -79,20 +86,26 @@ impl Intset {
 
     /// False if it was there already.
     pub(super) fn insert(&mut self, integer: i64) -> bool {
-        let width = width_of(integer);
-        if width > self.width() || self.bytes.is_empty() {
-            self.widen(width.max(self.width()));
+        let width = width_of(integer).max(self.width());
+        if width > self.width() {
+            self.widen(width);
         }
-        let Err(index) = self.search(integer) else { return false };
-        let width = self.width();
-        let len = self.bytes.len();
-        if self.bytes.capacity() - len < width {
-            self.bytes.reserve_exact(good_size(len + width) - len);
+        let index = match self.len() {
+            0 => 0,
+            _ => match self.search(integer) {
+                Err(index) => index,
+                Ok(_) => return false,
+            },
+        };
+        let (at, len) = (index * width, self.0.len());
+        if self.0.n_free_back() < width {
+            self.0.relocate(0, len + width);
         }
-        let at = 1 + index * width;
-        self.bytes.resize(len + width, 0);
-        self.bytes.copy_within(at..len, at + width);
-        self.bytes[at..at + width].copy_from_slice(&integer.to_le_bytes()[..width]);
+        self.0.grow_back(width);
+        let bytes = self.0.bytes_mut();
+        bytes.copy_within(at..len, at + width);
+        bytes[at..at + width].copy_from_slice(&integer.to_le_bytes()[..width]);
+        self.0.set_count(self.0.count() + 1);
         true
     }
 
@@ -105,11 +118,12 @@ impl Intset {
     pub(super) fn remove_at(&mut self, index: usize) -> i64 {
         let integer = self.get(index);
         let width = self.width();
-        let at = 1 + index * width;
-        self.bytes.copy_within(at + width.., at);
-        self.bytes.truncate(self.bytes.len() - width);
-        if self.bytes.capacity() > 2 * self.bytes.len() + 64 {
-            self.bytes.shrink_to(good_size(self.bytes.len()));
+        let at = index * width;
+        self.0.bytes_mut().copy_within(at + width.., at);
+        self.0.cut_back(width);
+        self.0.set_count(self.0.count() - 1);
+        if self.0.capacity() > 2 * self.0.len() + SHRINK_MIN_BYTES {
+            self.0.relocate(0, self.0.len());
         }
         integer
     }
@@ -121,15 +135,28 @@ impl Intset {
     }
 
     fn rebuild(&mut self, width: usize, n_expected: usize, integers: impl Iterator<Item = i64>) {
-        self.bytes = Vec::with_capacity(good_size(1 + n_expected * width));
-        self.bytes.push(width as u8);
-        integers.for_each(|integer| self.bytes.extend_from_slice(&integer.to_le_bytes()[..width]));
+        self.0 = Block::with_capacity(n_expected * width);
+        let mut count = 0;
+        for integer in integers {
+            self.0.push_back([&integer.to_le_bytes()[..width], &[], &[]]);
+            count += 1;
+        }
+        self.0.set_count(count);
     }
 
     pub(super) fn check(&self) {
         assert!(matches!(self.width(), 2 | 4 | 8));
-        assert!(self.elements().len().is_multiple_of(self.width()));
+        assert_eq!(self.elements().len(), self.len() * self.width());
         assert!(self.iter().is_sorted_by(|a, b| a < b), "not ascending");
+    }
+}
+
+impl Clone for Intset {
+    fn clone(&self) -> Self {
+        let mut block = Block::with_capacity(self.0.len());
+        block.push_back([self.0.bytes(), &[], &[]]);
+        block.set_count(self.0.count());
+        Self(block)
     }
 }
 

@@ -17,6 +17,7 @@ pub use super::packed::End;
 use super::packed::{self, Growth, Packed};
 pub use super::quicklist::Side;
 use super::quicklist::{self, Quicklist};
+use crate::keyspace::loose::Loose;
 use crate::keyspace::table::prefetch;
 
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub struct List(Repr);
 #[derive(Clone)]
 enum Repr {
     Packed(Packed),
-    Quick(Box<Quicklist>),
+    Quick(Loose<Quicklist>),
 }
 
 impl Default for List {
@@ -46,7 +47,7 @@ impl List {
         elements.for_each(|element| quick.push_back(element.as_bytes(&mut Digits::new()), limit));
         match quick.take_only_node(limit) {
             Some(packed) => Self(Repr::Packed(packed)),
-            None => Self(Repr::Quick(Box::new(quick))),
+            None => Self(Repr::Quick(Loose::new(quick))),
         }
     }
 
@@ -60,12 +61,14 @@ impl List {
 
     /// Asks the cache for what a push to a small list touches; see `Object::prefetch`.
     #[inline]
-    pub fn prefetch(&self) -> bool {
+    pub fn prefetch(&self, wave: usize) -> bool {
         match &self.0 {
-            Repr::Packed(packed) => packed.prefetch(),
-            Repr::Quick(quick) => prefetch(std::ptr::from_ref(&**quick).addr() as u64),
+            Repr::Packed(packed) => packed.prefetch(wave),
+            Repr::Quick(quick) => {
+                prefetch(std::ptr::from_ref(&**quick).addr() as u64);
+                false
+            }
         }
-        false
     }
 
     pub fn is_empty(&self) -> bool {
@@ -358,7 +361,7 @@ impl List {
     #[cold]
     fn become_quick(&mut self) {
         if let Repr::Packed(packed) = &mut self.0 {
-            self.0 = Repr::Quick(Box::new(Quicklist::from_packed(std::mem::take(packed))));
+            self.0 = Repr::Quick(Loose::new(Quicklist::from_packed(std::mem::take(packed))));
         }
     }
 
@@ -395,7 +398,7 @@ impl Assembly {
 
     /// The list in the big encoding, however small it is.
     pub fn finish_big(self) -> List {
-        List(Repr::Quick(Box::new(self.0)))
+        List(Repr::Quick(Loose::new(self.0)))
     }
 
     /// The list, in the encoding Redis gives it.
@@ -406,7 +409,7 @@ impl Assembly {
                 packed.give_back();
                 Repr::Packed(packed)
             }
-            None => Repr::Quick(Box::new(self.0)),
+            None => Repr::Quick(Loose::new(self.0)),
         })
     }
 }

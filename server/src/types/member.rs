@@ -25,6 +25,8 @@ const DEADLINE_BYTES: usize = 6;
 /// The latest deadline there is room for (in the year 10,889); Redis takes none beyond a quarter of it.
 pub(super) const DEADLINE_MAX_MS: i64 = (1 << (8 * DEADLINE_BYTES)) - 1;
 
+/// Needs no alignment: an enum of it and a tag is nine bytes.
+#[repr(C, packed)]
 pub struct Member(NonNull<u8>);
 
 // SAFETY: owns its memory alone, like a `Box<[u8]>`.

@@ -12,6 +12,7 @@
 use super::deadlines::Due;
 use super::member::{Member, MemberRef};
 use crate::keyspace::hash::HashSeed;
+use crate::keyspace::loose::Loose;
 use crate::keyspace::table::{ScanPosition, Table, prefetch};
 
 /// Cache lines of a lone member that are fetched ahead: it is longer than what a packed buffer takes, or it would be in one.
@@ -20,7 +21,7 @@ const LINES_AHEAD: u64 = 5;
 pub(super) enum Members {
     /// One member, or none.
     Lone(Option<Member>),
-    Many(Box<Many>),
+    Many(Loose<Many>),
 }
 
 pub(super) struct Many {
@@ -215,7 +216,7 @@ impl Members {
             let lone = lone.take();
             let mut many = Many { table: Table::new(seed), member_bytes: 0 };
             lone.into_iter().for_each(|member| many.insert(member));
-            *self = Members::Many(Box::new(many));
+            *self = Members::Many(Loose::new(many));
         }
         match self {
             Members::Many(many) => many,
@@ -295,7 +296,7 @@ impl Clone for Members {
             Members::Many(many) => {
                 let mut copy = Many { table: Table::new(many.table.seed()), member_bytes: 0 };
                 many.table.iter().for_each(|member| copy.insert(member.to_owned()));
-                Members::Many(Box::new(copy))
+                Members::Many(Loose::new(copy))
             }
         }
     }

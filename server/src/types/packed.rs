@@ -9,13 +9,13 @@
 //! It is the small encoding ("listpack") of lists, sets and hashes and the node of a quicklist. The room before
 //! `start` makes a push at the front cost what a push at the back costs.
 //!
-//! Invariants: `count` entries lie between `start` and the end of `bytes`, each canonical (see `element`). A
-//! position counts bytes from `start`; it holds until the next change of the buffer.
+//! Invariants: the block's count is that of the entries in its bytes, each canonical (see `element`). A
+//! position counts bytes from the first entry's; it holds until the next change of the buffer.
 //! It knows no limit: whoever owns it converts to another encoding in time.
 //! Cost: push and pop O(1) amortised; insert and remove in the middle O(bytes); find and seek O(entries).
 
 use super::element::{Element, Encoded, decode, n_entry_at, n_entry_before};
-use crate::alloc::good_size;
+use crate::keyspace::block::{Block, good_capacity};
 use crate::keyspace::table::prefetch;
 
 /// A listpack's header and end mark, which a packed buffer keeps outside: counted where Redis compares bytes.
@@ -49,12 +49,9 @@ pub enum End {
     Back,
 }
 
+/// One pointer.
 #[derive(Default)]
-pub struct Packed {
-    bytes: Vec<u8>,
-    start: u32,
-    count: u32,
-}
+pub struct Packed(Block);
 
 impl Packed {
     pub fn new() -> Self {
@@ -62,28 +59,32 @@ impl Packed {
     }
 
     pub fn with_capacity(n_bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(n_bytes), start: 0, count: 0 }
+        Self(Block::with_capacity(n_bytes))
     }
 
-    pub fn len(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Asks the cache for the start of the buffer, and for its last lines: if it must grow it is copied, else a push at the
-    /// back writes behind them.
     #[inline]
-    pub fn prefetch(&self) {
-        let at = self.bytes.as_ptr().addr();
-        let (start, len) = (self.start as usize, self.bytes.len());
-        prefetch((at + start) as u64);
-        prefetch((at + start + 64) as u64);
-        let from = len.saturating_sub(LINES_AHEAD / 2 * 64).max(start + 128);
-        (0..LINES_AHEAD)
-            .for_each(|line| prefetch((at + (from + line * 64).min(self.bytes.capacity())) as u64));
+    pub fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Asks the cache for level `wave`: the start of the buffer, which says how long it is, then its last lines: if it must
+    /// grow it is copied, else a push at the back writes behind them. Whether another level follows.
+    #[inline]
+    pub fn prefetch(&self, wave: usize) -> bool {
+        let at = self.0.address();
+        if wave == 0 {
+            prefetch(at as u64);
+            prefetch((at + 64) as u64);
+            return true;
+        }
+        let (from, end) = (self.0.n_free_front(), self.0.n_free_front() + self.0.len());
+        let from = end.saturating_sub(LINES_AHEAD / 2 * 64).max(from + 128);
+        (0..LINES_AHEAD).for_each(|line| prefetch((at + (from + line * 64).min(self.0.capacity())) as u64));
+        false
     }
 
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// The size Redis's listpack of these elements has (`lpBytes`): what its byte limits are compared with.
@@ -93,19 +94,19 @@ impl Packed {
 
     /// Heap bytes held.
     pub fn heap_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.0.allocated_bytes()
     }
 
     // ---- reading
 
     /// All entries, encoded.
     pub fn payload(&self) -> &[u8] {
-        &self.bytes[self.start as usize..]
+        self.0.bytes()
     }
 
     #[inline]
     fn n_payload(&self) -> usize {
-        self.bytes.len() - self.start as usize
+        self.0.len()
     }
 
     #[inline]
@@ -114,7 +115,7 @@ impl Packed {
     }
 
     pub fn first(&self) -> Option<Position> {
-        (self.count > 0).then_some(Position(0))
+        (!self.is_empty()).then_some(Position(0))
     }
 
     pub fn last(&self) -> Option<Position> {
@@ -189,18 +190,27 @@ impl Packed {
     #[inline]
     pub fn push_back(&mut self, element: &Encoded<'_>, growth: Growth) {
         self.reserve_back(element.n_entry(), growth);
-        element.append_to(&mut self.bytes);
-        self.count += 1;
+        let (backlen, n) = element.backlen();
+        self.0.push_back([element.head(), element.body(), &backlen[..n]]);
+        self.add_count(1);
     }
 
     #[inline]
     pub fn push_front(&mut self, element: &Encoded<'_>, growth: Growth) {
-        let n = element.n_entry();
-        self.reserve_front(n, growth);
-        let start = self.start as usize;
-        element.write_to(&mut self.bytes[start - n..start]);
-        self.start -= n as u32;
-        self.count += 1;
+        self.reserve_front(element.n_entry(), growth);
+        let (backlen, n) = element.backlen();
+        self.0.push_front([element.head(), element.body(), &backlen[..n]]);
+        self.add_count(1);
+    }
+
+    #[inline]
+    fn add_count(&mut self, n: usize) {
+        self.0.set_count(self.0.count() + n);
+    }
+
+    #[inline]
+    fn take_count(&mut self, n: usize) {
+        self.0.set_count(self.0.count() - n);
     }
 
     /// Inserts before the entry at `at`, or at the end.
@@ -210,7 +220,7 @@ impl Packed {
         }
         self.reserve_back(element.n_entry(), growth);
         self.splice(at, 0, element);
-        self.count += 1;
+        self.add_count(1);
     }
 
     /// Stores `element` in the place of the entry at `at`; in its bytes if it is as long.
@@ -234,29 +244,27 @@ impl Packed {
     /// Removes the first entry and keeps its room: for a node that is being used up.
     #[inline]
     pub fn pop_front(&mut self) {
-        self.start += n_entry_at(self.payload()) as u32;
-        self.count -= 1;
+        self.0.cut_front(n_entry_at(self.payload()));
+        self.take_count(1);
     }
 
     /// Removes the last entry and keeps its room.
     #[inline]
     pub fn pop_back(&mut self) {
         let n = n_entry_before(self.payload());
-        self.bytes.truncate(self.bytes.len() - n);
-        self.count -= 1;
+        self.0.cut_back(n);
+        self.take_count(1);
     }
 
     /// Removes the `n` entries that lie between two positions.
     pub fn remove_span(&mut self, from: Position, to: Position, n: usize) {
-        let start = self.start as usize;
         if from.0 == 0 {
-            self.start += to.0 as u32;
+            self.0.cut_front(to.0);
         } else {
-            let len = self.bytes.len();
-            self.bytes.copy_within(start + to.0.., start + from.0);
-            self.bytes.truncate(len - (to.0 - from.0));
+            self.0.bytes_mut().copy_within(to.0.., from.0);
+            self.0.cut_back(to.0 - from.0);
         }
-        self.count -= n as u32;
+        self.take_count(n);
         self.give_back();
     }
 
@@ -268,9 +276,10 @@ impl Packed {
         };
         let probe = element.probe();
         let (mut n_found, mut n_removed) = (0, 0);
-        let (mut read, mut write) = (self.start as usize, self.start as usize);
-        while read < self.bytes.len() && n_removed < max {
-            let entry = &self.bytes[read..];
+        let (mut read, mut write) = (0, 0);
+        let bytes = self.0.bytes_mut();
+        while read < bytes.len() && n_removed < max {
+            let entry = &bytes[read..];
             let n = n_entry_at(entry);
             let found = probe.may_be_at(entry) && element.is_at(entry);
             n_found += usize::from(found);
@@ -278,17 +287,16 @@ impl Packed {
                 n_removed += 1;
             } else {
                 if write < read {
-                    self.bytes.copy_within(read..read + n, write);
+                    bytes.copy_within(read..read + n, write);
                 }
                 write += n;
             }
             read += n;
         }
         if n_removed > 0 {
-            let len = self.bytes.len();
-            self.bytes.copy_within(read.., write);
-            self.bytes.truncate(len - (read - write));
-            self.count -= n_removed as u32;
+            bytes.copy_within(read.., write);
+            self.0.cut_back(read - write);
+            self.take_count(n_removed);
             self.give_back();
         }
         n_removed
@@ -307,56 +315,62 @@ impl Packed {
 
     /// Cuts the entries from `at` (entry number `index`) on off into a buffer of their own.
     pub fn split_off(&mut self, at: Position, index: usize) -> Packed {
-        let tail =
-            Self { bytes: self.payload()[at.0..].to_vec(), start: 0, count: self.count - index as u32 };
-        self.bytes.truncate(self.start as usize + at.0);
-        self.count = index as u32;
+        let tail = Self::of_entries(&self.payload()[at.0..], self.len() - index);
+        self.0.cut_back(self.n_payload() - at.0);
+        self.0.set_count(index);
         self.give_back();
         tail
+    }
+
+    fn of_entries(entries: &[u8], count: usize) -> Self {
+        let mut block = Block::with_capacity(entries.len());
+        block.push_back([entries, &[], &[]]);
+        block.set_count(count);
+        Self(block)
     }
 
     /// Appends all entries of `other`.
     pub fn append(&mut self, other: &Packed) {
         self.reserve_back(other.n_payload(), Growth::Tight);
-        self.bytes.extend_from_slice(other.payload());
-        self.count += other.count;
+        self.0.push_back([other.payload(), &[], &[]]);
+        self.add_count(other.len());
     }
 
     /// Gives back free room above an eighth: for a buffer that will hardly grow again.
     pub fn tighten(&mut self) {
-        let good = good_size(self.n_payload());
-        if self.bytes.capacity() > good + good / 8 {
-            self.relocate(0, good);
+        let good = good_capacity(self.n_payload());
+        if self.0.capacity() > good + good / 8 {
+            self.0.relocate(0, good);
         }
     }
 
     /// Overwrites `n_old` bytes at `at` with the entry; the room for what it is longer is reserved.
     fn splice(&mut self, at: Position, n_old: usize, element: &Encoded<'_>) {
         let n_new = element.n_entry();
-        let at = self.start as usize + at.0;
-        let len = self.bytes.len();
+        let len = self.n_payload();
         if n_new > n_old {
-            self.bytes.resize(len + n_new - n_old, 0);
+            self.0.grow_back(n_new - n_old);
         }
+        let bytes = self.0.bytes_mut();
         if n_new != n_old {
-            self.bytes.copy_within(at + n_old..len, at + n_new);
-            self.bytes.truncate(len + n_new - n_old);
+            bytes.copy_within(at.0 + n_old..len, at.0 + n_new);
         }
-        element.write_to(&mut self.bytes[at..at + n_new]);
+        element.write_to(&mut bytes[at.0..at.0 + n_new]);
+        self.0.cut_back(n_old.saturating_sub(n_new));
     }
 
     // ---- room
 
     #[inline]
     fn reserve_back(&mut self, n: usize, growth: Growth) {
-        if self.bytes.capacity() - self.bytes.len() < n {
+        if self.0.n_free_back() < n {
             self.make_room(n, growth, End::Back);
         }
     }
 
     #[inline]
     pub fn reserve_front(&mut self, n: usize, growth: Growth) {
-        if (self.start as usize) < n {
+        if self.0.n_free_front() < n {
             self.make_room(n, growth, End::Front);
         }
     }
@@ -368,56 +382,32 @@ impl Packed {
         let n_payload = self.n_payload();
         let needed = n_payload + n;
         assert!(u32::try_from(needed).is_ok(), "owners convert long before 4 GiB");
-        let n_free = self.bytes.capacity() - n_payload;
+        let n_free = self.0.capacity() - n_payload;
         if n_free >= n + n_payload / 8 && n_payload > 0 {
             // Half of the rest stays at the other end: pushes at both ends in turn must not slide each time.
             let other = (n_free - n) / 2;
-            self.slide(match end {
+            self.0.slide(match end {
                 End::Front => n_free - other,
                 End::Back => other,
             });
             return;
         }
         let capacity = growth.capacity(n_payload, n);
-        match end {
-            End::Front => self.relocate(capacity - n_payload, capacity),
-            End::Back if self.start == 0 => self.bytes.reserve_exact(capacity - n_payload),
-            End::Back => self.relocate(0, capacity),
-        }
-    }
-
-    /// Moves the entries within the allocation.
-    fn slide(&mut self, start: usize) {
-        let old = self.start as usize..self.bytes.len();
-        let n_payload = old.len();
-        if start + n_payload > self.bytes.len() {
-            self.bytes.resize(start + n_payload, 0);
-        }
-        self.bytes.copy_within(old, start);
-        self.bytes.truncate(start + n_payload);
-        self.start = start as u32;
-    }
-
-    fn relocate(&mut self, start: usize, capacity: usize) {
-        let mut bytes = Vec::with_capacity(capacity);
-        bytes.resize(start, 0);
-        bytes.extend_from_slice(self.payload());
-        self.bytes = bytes;
-        self.start = start as u32;
+        self.0.relocate(if end == End::Front { capacity - n_payload } else { 0 }, capacity);
     }
 
     /// Frees memory when more than half lies unused.
     #[inline]
     pub fn give_back(&mut self) {
-        if self.bytes.capacity() > 2 * self.n_payload() + SHRINK_MIN_BYTES {
-            self.relocate(0, good_size(self.n_payload()));
+        if self.0.capacity() > 2 * self.n_payload() + SHRINK_MIN_BYTES {
+            self.0.relocate(0, self.n_payload());
         }
     }
 
     /// Panics unless the invariants hold; for tests and debug commands.
     pub fn check(&self) {
         let mut at = Position(0);
-        for _ in 0..self.count {
+        for _ in 0..self.len() {
             assert!(at < self.end(), "count is above the entries");
             let element = self.get(at);
             assert_eq!(element, element.canonical(), "an integer stored as text");
@@ -433,7 +423,7 @@ impl Packed {
     /// As `check`, for a buffer that is a whole value: it holds no more than twice what it needs.
     pub fn check_whole(&self) {
         self.check();
-        assert!(self.bytes.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES);
+        assert!(self.0.capacity() <= 2 * self.n_payload() + SHRINK_MIN_BYTES);
     }
 }
 
@@ -441,13 +431,13 @@ impl Growth {
     /// What to allocate for `n_present` bytes and `n` more. The first element gets no spare room.
     fn capacity(self, n_present: usize, n: usize) -> usize {
         let needed = n_present + n;
-        let good = good_size(needed);
+        let good = good_capacity(needed);
         match self {
             Growth::Roomy if needed > ROOMY_GROWTH_MIN_BYTES => {
-                good.max(good_size(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
+                good.max(good_capacity(needed + needed / 2).min(ROOMY_GROWTH_MAX_BYTES))
             }
             // At most half as much again: nothing holds more than twice what it needs.
-            Growth::Roomy if n_present > 0 => good_size(needed + n.min(needed / 2)),
+            Growth::Roomy if n_present > 0 => good_capacity(needed + n.min(needed / 2)),
             Growth::Roomy | Growth::Tight => good,
         }
     }
@@ -455,9 +445,7 @@ impl Growth {
 
 impl Clone for Packed {
     fn clone(&self) -> Self {
-        let mut bytes = Vec::with_capacity(good_size(self.n_payload()));
-        bytes.extend_from_slice(self.payload());
-        Self { bytes, start: 0, count: self.count }
+        Self::of_entries(self.payload(), self.len())
     }
 }
 

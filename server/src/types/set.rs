@@ -118,11 +118,11 @@ impl Set {
     #[inline]
     pub fn prefetch(&self, wave: usize) -> bool {
         match &self.0 {
-            Repr::Ints(_) => false,
-            Repr::Packed(packed) => {
-                packed.prefetch();
+            Repr::Ints(ints) => {
+                ints.prefetch();
                 false
             }
+            Repr::Packed(packed) => packed.prefetch(wave),
             Repr::Table(members) => members.prefetch(wave),
         }
     }

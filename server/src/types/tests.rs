@@ -11,6 +11,7 @@ mod hyperloglog_model;
 mod list_model;
 mod memory;
 mod set_model;
+mod stream_model;
 mod zset_model;
 
 use super::{Element, Limits};

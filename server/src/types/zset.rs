@@ -27,6 +27,7 @@ use super::packed::{Growth, Packed, Position};
 use super::ranking::Ranking;
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
+use crate::keyspace::loose::Loose;
 pub use crate::keyspace::table::ScanPosition;
 use crate::keyspace::table::{Table, prefetch};
 
@@ -41,7 +42,7 @@ pub struct Zset(Repr);
 
 enum Repr {
     Packed(Packed),
-    Ranked(Box<Ranked>),
+    Ranked(Loose<Ranked>),
 }
 
 /// The big encoding.
@@ -94,7 +95,7 @@ impl Zset {
 
     /// An empty one in the big encoding.
     pub fn new_ranked(seed: HashSeed) -> Self {
-        Self(Repr::Ranked(Box::new(Ranked::new(seed))))
+        Self(Repr::Ranked(Loose::new(Ranked::new(seed))))
     }
 
     /// What a command stores: members in the order of a sorted set, each once, in the encoding that Redis gives them
@@ -126,7 +127,7 @@ impl Zset {
         };
         let items: Vec<Item> = scored.iter().map(file).collect();
         ranked.ranking = Ranking::of_ascending(&items);
-        Self(Repr::Ranked(Box::new(ranked)))
+        Self(Repr::Ranked(Loose::new(ranked)))
     }
 
     /// A sorted set of members that are all different, in its order; None if they are not in order or a score is NaN.
@@ -190,10 +191,7 @@ impl Zset {
     #[inline]
     pub fn prefetch(&self, wave: usize) -> bool {
         match (&self.0, wave) {
-            (Repr::Packed(packed), _) => {
-                packed.prefetch();
-                false
-            }
+            (Repr::Packed(packed), _) => packed.prefetch(wave),
             (Repr::Ranked(ranked), 0) => {
                 let at = std::ptr::from_ref(&**ranked).addr() as u64;
                 prefetch(at);
@@ -451,7 +449,7 @@ impl Zset {
                 let member = Member::with_value(element.as_bytes(&mut Digits::new()), &score.to_le_bytes());
                 ranked.insert(member, score);
             }
-            self.0 = Repr::Ranked(Box::new(ranked));
+            self.0 = Repr::Ranked(Loose::new(ranked));
         }
         match &mut self.0 {
             Repr::Ranked(ranked) => ranked,
@@ -633,7 +631,7 @@ impl Clone for Zset {
                 for item in ranked.ranking.ascending(0..ranked.ranking.len()) {
                     copy.insert(lend(item).to_owned(), item.score);
                 }
-                Repr::Ranked(Box::new(copy))
+                Repr::Ranked(Loose::new(copy))
             }
         })
     }

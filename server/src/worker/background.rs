@@ -54,17 +54,15 @@ impl Worker {
             }
             if must_evict && self.node.evict_slice(EVICT_SLICE) {
                 is_busy = true;
-                self.tick_purging();
             }
             if self.node.shard.has_garbage() {
                 is_busy |= self.node.shard.free_slice(SLICE);
-                self.tick_purging();
             }
             if !self.node.shard.upkeep.is_empty() {
                 upkeep_slice(&mut self.node.shard);
                 is_busy = true;
             }
-            if self.has_expired_more {
+            if self.has_expired_more && !self.node.is_paused() {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;
             }
@@ -78,7 +76,7 @@ impl Worker {
     pub(super) fn tick(&mut self, now: Instant) {
         let hz = u64::from(self.node.config.hz.clamp(1, 500));
         self.next_tick = now + Duration::from_millis(1000 / hz.max(10));
-        if self.server.is_expiring_actively.load(Ordering::Relaxed) {
+        if self.server.is_expiring_actively.load(Ordering::Relaxed) && !self.node.is_paused() {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
         if let Some(listeners) = &mut self.listeners
@@ -91,7 +89,6 @@ impl Worker {
             self.accept_left();
         }
         self.watch_resident_memory();
-        self.tick_purging();
         if now >= self.next_second {
             self.next_second = now + Duration::from_secs(1);
             self.each_second();
@@ -99,27 +96,21 @@ impl Worker {
     }
 
     /// Holds used memory so far below `maxmemory` that resident memory does not go far beyond it: what fragmentation costs is
-    /// evicted. Worker 0 does this; the others follow.
-    pub(super) fn watch_resident_memory(&mut self) {
+    /// evicted, after all free pages have gone. Worker 0 does this; the others follow.
+    fn watch_resident_memory(&mut self) {
         let (limit, is_evicting) = (self.node.config.maxmemory, Rules::of(&self.node.config).is_some());
-        if let Some(purging) = &mut self.purging
-            && limit > 0
-            && is_evicting
-        {
-            let (withheld, is_fragmented) = withhold(crate::process::resident_bytes(), limit);
-            purging.set_fragmented(is_fragmented);
-            self.server.withheld_memory.store(withheld, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn tick_purging(&mut self) {
-        if let Some(purging) = &mut self.purging {
-            purging.tick(crate::alloc::used_memory());
-        }
+        let Some(purging) = &mut self.purging else { return };
+        let is_watched = limit > 0 && is_evicting;
+        let resident = if is_watched { crate::process::resident_bytes() } else { 0 };
+        let sparsity = if is_watched { sparsity(resident, limit) } else { 0.0 };
+        purging.tick(crate::alloc::used_memory(), sparsity);
+        let withheld = if purging.is_purged_and_sparse() { withhold(resident, limit) } else { 0 };
+        self.server.withheld_memory.store(withheld, Ordering::Relaxed);
     }
 
     pub(super) fn each_second(&mut self) {
         self.node.each_second();
+        self.mesh.trim(&mut self.node.outboxes);
         self.close_deaf();
         let timeout_ms = i64::from(self.node.config.timeout) * 1000;
         if timeout_ms > 0 {
@@ -152,11 +143,43 @@ fn eviction_ns(config: &Config) -> u64 {
     }
 }
 
-/// What to withhold of `maxmemory`: twice what resident memory is above an eighth more than that, and whether freed pages are to go
-/// back at once. Evicting more is a dear way to pages, as few become free as a whole: so no more of it than the excess asks for. The
-/// program itself counts for a server of small `maxmemory`.
-fn withhold(resident: u64, limit: u64) -> (u64, bool) {
-    const PROGRAM: u64 = 24 << 20;
-    let excess = resident.saturating_sub(limit + (limit / 8).max(PROGRAM));
-    ((excess * 2).min(limit / 2), excess > 0)
+/// The program itself counts for a server of small `maxmemory`.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
+/// How much of the pages within free blocks is to go: none up to a sixteenth above the limit, all from an eighth on. In steps: with one
+/// threshold memory swings between both states (256 MiB of mixed values: between 1.09 and 1.17 of them).
+fn sparsity(resident: u64, limit: u64) -> f64 {
+    let none = limit + (limit / 16).max(PROGRAM_BYTES / 3 * 2);
+    let all = limit + (limit / 8).max(PROGRAM_BYTES);
+    (resident.saturating_sub(none) as f64 / (all - none) as f64).min(1.0)
+}
+
+/// What to withhold of `maxmemory`: twice what resident memory is above an eighth more than that. Evicting more is a dear way to
+/// pages, as few become free as a whole: so no more of it than the excess asks for.
+fn withhold(resident: u64, limit: u64) -> u64 {
+    let excess = resident.saturating_sub(limit + (limit / 8).max(PROGRAM_BYTES));
+    (excess * 2).min(limit / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Pages within free blocks begin to go before memory is withheld, and all go when it is.
+    #[test]
+    fn pages_go_before_memory_is_withheld() {
+        for limit in [1, 10, 64, 256, 1000, 100_000].map(|mib| mib * MIB) {
+            let mut before = (0.0, 0);
+            for resident in (0..200).map(|part| limit / 100 * part + 60 * MIB * part / 200) {
+                let now = (sparsity(resident, limit), withhold(resident, limit));
+                assert!(now.0 >= before.0 && now.1 >= before.1 && now.0 <= 1.0 && now.1 <= limit / 2);
+                assert!(now.1 == 0 || now.0 > 0.0, "limit {limit}, resident {resident}");
+                before = now;
+            }
+            assert_eq!(before.0, 1.0);
+            assert_eq!(sparsity(limit + limit / 20, limit), 0.0);
+        }
+    }
 }

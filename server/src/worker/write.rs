@@ -13,6 +13,8 @@ const WRITE_BYTES: usize = 512 << 10;
 const WRITE_CHUNK: usize = 256 << 10;
 /// When so much is written in a turn, the other clients with output wait for the next.
 const TURN_WRITE_BYTES: usize = 2 << 20;
+/// So many clients are written their messages in a turn.
+const TURN_TOLD: usize = 128;
 /// Output of this much does not wait for the replies that follow it.
 const LATE_BYTES: usize = 16 << 10;
 /// What is unwritten moves to the front of the buffer when so many times as much is written: a move is short beside the writes.
@@ -46,6 +48,30 @@ impl Worker {
         }
         if self.node.dirty.is_empty() {
             self.node.dirty = dirty;
+        }
+    }
+
+    /// One write for each client that has been sent messages: as soon as a turn brings nothing new, or `LATE` after. While publishers are busy a
+    /// write then carries the messages of several turns.
+    pub(super) fn write_told(&mut self, is_busy: bool, now: Instant) {
+        if self.node.told.is_empty() {
+            return;
+        }
+        let since = *self.told_since.get_or_insert(now);
+        if is_busy && now.duration_since(since) < LATE {
+            return;
+        }
+        let n = self.node.told.len().min(TURN_TOLD);
+        for at in 0..n {
+            let id = self.node.told[at];
+            if let Some(client) = self.node.clients.get_mut(id) {
+                client.is_told = false;
+                self.write_one(id);
+            }
+        }
+        self.node.told.drain(..n);
+        if self.node.told.is_empty() {
+            self.told_since = None;
         }
     }
 

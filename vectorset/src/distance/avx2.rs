@@ -11,16 +11,16 @@
 
 use std::arch::x86_64::*;
 
-use super::{Block, CODE_BLOCK_BYTES, Kernels, Pair, avx2_forms};
+use super::{Block, CODE_BLOCK_BYTES, Codes, Kernels, Pair, avx2_forms, in_fours};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx2+fma",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
-    bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
-    bytes: Pair { one: bytes, four: bytes },
-    signs: Pair { one: signs, four: signs },
+    bits4: Codes { one: bits4, four: bits4, many: many_bits4 },
+    bits2: Codes { one: bits2, four: bits2, many: many_bits2 },
+    bytes: Codes { one: bytes, four: bytes, many: many_bytes },
+    signs: Codes { one: signs, four: signs, many: many_signs },
     hadamard: avx2_forms::hadamard,
     largest: avx2_forms::largest,
     levels: avx2_forms::levels,
@@ -135,6 +135,7 @@ const _: () = assert!(BITS4_BLOCKS_PER_SUM * 2 * (2 * 15 * 127) <= i16::MAX as u
 
 /// # Safety
 /// The processor has avx2.
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, 64);
@@ -172,6 +173,7 @@ const _: () = assert!(BITS2_BLOCKS_PER_SUM * 2 * (2 * 12 * 127) <= i16::MAX as u
 
 /// # Safety
 /// The processor has avx2.
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, 128);
@@ -213,6 +215,7 @@ unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
 
 /// # Safety
 /// The processor has avx2.
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
@@ -236,6 +239,7 @@ unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
 
 /// # Safety
 /// The processor has avx2.
+#[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
@@ -259,4 +263,36 @@ unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
         }
     }
     sums.map(|sum| horizontal_sum_i32(sum))
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx2")]
+unsafe fn many_bits4(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits4_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx2")]
+unsafe fn many_bits2(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits2_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx2")]
+unsafe fn many_bytes(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| byte_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx2")]
+unsafe fn many_signs(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| sign_rows(query, rows)) }
 }

@@ -6,14 +6,14 @@
 
 use std::arch::x86_64::*;
 
-use super::{CODE_BLOCK_BYTES, Kernels, Pair, avx512};
+use super::{CODE_BLOCK_BYTES, Codes, Kernels, avx512, in_fours};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "avx512vnni",
-    bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
-    bytes: Pair { one: bytes, four: bytes },
-    signs: Pair { one: signs, four: signs },
+    bits4: Codes { one: bits4, four: bits4, many: many_bits4 },
+    bits2: Codes { one: bits2, four: bits2, many: many_bits2 },
+    bytes: Codes { one: bytes, four: bytes, many: many_bytes },
+    signs: Codes { one: signs, four: signs, many: many_signs },
     ..avx512::KERNELS
 };
 
@@ -50,6 +50,25 @@ fn common_blocks<const N: usize>(query: &[i8], rows: [&[u8]; N], levels_per_bloc
     rows.iter().fold(in_query, |n, row| n.min(row.len() / CODE_BLOCK_BYTES))
 }
 
+/// The sums of the places of each register; of four at once, by transposing.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn reduce<const N: usize>(sums: [__m512i; N]) -> [i32; N] {
+    let mut told = [0; N];
+    if N == 4 {
+        let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        let (ab, cd) = (pair(sums[0], sums[1]), pair(sums[2], sums[3]));
+        let all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+        let half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+        let quarter = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
+        // SAFETY: there is room for four.
+        unsafe { _mm_storeu_si128(told.as_mut_ptr().cast(), quarter) };
+    } else {
+        told.iter_mut().zip(sums).for_each(|(told, sum)| *told = _mm512_reduce_add_epi32(sum));
+    }
+    told
+}
+
 /// Codes of block `at` and, unless it is the last, of the next one; zeros for what is not there.
 ///
 /// # Safety
@@ -69,6 +88,7 @@ unsafe fn two_blocks(from: *const u8, has_both: bool) -> __m512i {
 
 /// # Safety
 /// `is_available`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, 64);
@@ -93,11 +113,12 @@ unsafe fn bits4_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
         }
         at += 2;
     }
-    sums.map(|[low, high]| _mm512_reduce_add_epi32(_mm512_add_epi32(low, high)))
+    reduce(std::array::from_fn(|i| _mm512_add_epi32(sums[i][0], sums[i][1])))
 }
 
 /// # Safety
 /// `is_available`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, 128);
@@ -132,15 +153,17 @@ unsafe fn bits2_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N]
         }
         at += 2;
     }
-    sums.map(|[a, b, c, d]| {
+    reduce(std::array::from_fn(|i| {
+        let [a, b, c, d] = sums[i];
         let ab = _mm512_add_epi32(a, _mm512_srai_epi32::<2>(b));
         let cd = _mm512_add_epi32(_mm512_srai_epi32::<4>(c), _mm512_srai_epi32::<6>(d));
-        _mm512_reduce_add_epi32(_mm512_add_epi32(ab, cd))
-    })
+        _mm512_add_epi32(ab, cd)
+    }))
 }
 
 /// # Safety
 /// `is_available`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
@@ -162,11 +185,12 @@ unsafe fn byte_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
         }
         at += 2;
     }
-    sums.map(|[shifted, offset]| _mm512_reduce_add_epi32(_mm512_sub_epi32(shifted, offset)))
+    reduce(std::array::from_fn(|i| _mm512_sub_epi32(sums[i][0], sums[i][1])))
 }
 
 /// # Safety
 /// `is_available`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
 unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     let n_blocks = common_blocks(query, rows, CODE_BLOCK_BYTES);
@@ -184,5 +208,38 @@ unsafe fn sign_rows<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] 
         }
         at += 2;
     }
-    sums.map(|sum| _mm512_reduce_add_epi64(sum) as i32)
+    // Counts of 64 bits are small: their upper halves are zero.
+    reduce(sums)
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn many_bits4(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits4_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn many_bits2(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits2_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn many_bytes(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| byte_rows(query, rows)) }
+}
+
+/// # Safety
+/// The processor has the features; each row has `n_bytes` bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
+unsafe fn many_signs(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: the caller vouches for both.
+    unsafe { in_fours(rows, n_bytes, products, |rows| sign_rows(query, rows)) }
 }

@@ -116,7 +116,17 @@ impl Floats {
 }
 
 /// Over codes. Rows are whole blocks of one length, and the query has a level for each of their components.
-pub(crate) type Codes = Pair<CodeKernel<1>, CodeKernel<4>>;
+#[derive(Clone, Copy)]
+pub(crate) struct Codes {
+    one: CodeKernel<1>,
+    four: CodeKernel<4>,
+    many: ManyKernel,
+}
+
+/// Rows at most that `many` takes.
+pub(crate) const MANY: usize = 32;
+
+type ManyKernel = unsafe fn(&[i8], &[*const u8], usize, &mut [i32]);
 
 impl Codes {
     #[inline(always)]
@@ -127,6 +137,35 @@ impl Codes {
     #[inline(always)]
     pub(crate) fn four(&self, query: &[i8], rows: [&[u8]; 4]) -> [i32; 4] {
         (self.four)(query, rows)
+    }
+
+    /// As many rows as products.
+    ///
+    /// # Safety
+    /// Each row has `n_bytes` bytes.
+    #[inline(always)]
+    pub(crate) unsafe fn many(&self, query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+        // SAFETY: passed on.
+        unsafe { (self.many)(query, rows, n_bytes, products) }
+    }
+}
+
+/// Four rows at a time, the last ones filled up with the last; `four` is compiled into it.
+///
+/// # Safety
+/// Each row has `n_bytes` bytes.
+#[inline(always)]
+unsafe fn in_fours(
+    rows: &[*const u8],
+    n_bytes: usize,
+    products: &mut [i32],
+    four: impl Fn([&[u8]; 4]) -> [i32; 4],
+) {
+    for (rows, products) in rows.chunks(4).zip(products.chunks_mut(4)) {
+        // SAFETY: the caller vouches for the rows.
+        let row = |i: usize| unsafe { std::slice::from_raw_parts(rows[i.min(rows.len() - 1)], n_bytes) };
+        let told = four([row(0), row(1), row(2), row(3)]);
+        products.copy_from_slice(&told[..products.len()]);
     }
 }
 
@@ -342,6 +381,14 @@ mod tests {
                             let at = format!("{} {kind} {n_blocks} blocks round {round}", kernels.name);
                             assert_eq!(choose(&scalar::KERNELS).one(query, row), told, "{at}");
                             assert_eq!(kernel.one(query, row), told, "{at}");
+                        }
+                        for n in 1..=7 {
+                            let pointers: Vec<*const u8> = (0..n).map(|i| rows[i % 4].as_ptr()).collect();
+                            let mut products = vec![0; n];
+                            // SAFETY: each row has that many bytes.
+                            unsafe { kernel.many(query, &pointers, n_bytes, &mut products) };
+                            let told: Vec<i32> = (0..n).map(|i| four[i % 4]).collect();
+                            assert_eq!(products, told, "{} {kind} {n_blocks} blocks {n} rows", kernels.name);
                         }
                     }
                 }

@@ -3,16 +3,16 @@
 //! Float sums run in sixteen lanes, one per float of a block, so that the compiler may use whatever vectors
 //! the target has.
 
-use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Kernels, Pair};
+use super::{BLOCK_FLOATS, Block, CODE_BLOCK_BYTES, Codes, Kernels, Pair, in_fours};
 
 pub(super) static KERNELS: Kernels = Kernels {
     name: "scalar",
     dot: Pair { one: dot, four: dot },
     squares: Pair { one: squares, four: squares },
-    bits4: Pair { one: bits4, four: bits4 },
-    bits2: Pair { one: bits2, four: bits2 },
-    bytes: Pair { one: bytes, four: bytes },
-    signs: Pair { one: signs, four: signs },
+    bits4: Codes { one: bits4, four: bits4, many: many_bits4 },
+    bits2: Codes { one: bits2, four: bits2, many: many_bits2 },
+    bytes: Codes { one: bytes, four: bytes, many: many_bytes },
+    signs: Codes { one: signs, four: signs, many: many_signs },
     hadamard: signed_butterflies,
     largest,
     levels,
@@ -76,6 +76,26 @@ fn bytes<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
 
 fn signs<const N: usize>(query: &[i8], rows: [&[u8]; N]) -> [i32; N] {
     rows.map(|row| query.iter().zip(row).map(|(&x, &y)| (x as u8 ^ y).count_ones() as i32).sum())
+}
+
+unsafe fn many_bits4(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: passed on, here and below.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits4(query, rows)) }
+}
+
+unsafe fn many_bits2(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: as above.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bits2(query, rows)) }
+}
+
+unsafe fn many_bytes(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: as above.
+    unsafe { in_fours(rows, n_bytes, products, |rows| bytes(query, rows)) }
+}
+
+unsafe fn many_signs(query: &[i8], rows: &[*const u8], n_bytes: usize, products: &mut [i32]) {
+    // SAFETY: as above.
+    unsafe { in_fours(rows, n_bytes, products, |rows| signs(query, rows)) }
 }
 
 // Most of the rest is compiled anew under the features of each caller.

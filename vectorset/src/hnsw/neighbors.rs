@@ -43,7 +43,7 @@ pub(crate) struct Selection {
     pub(super) chosen: Vec<Candidate>,
     occluded: Vec<Candidate>,
     duplicates: Vec<Candidate>,
-    around: Vec<NodeId>,
+    around: Around,
     weighed: Vec<Weighed>,
     /// Measures from the node that is being weighed.
     pub(super) probe: Probe,
@@ -75,10 +75,33 @@ impl Selection {
     }
 
     /// The neighbors of a node, in the selection's buffer.
-    pub(super) fn look_around(&mut self, graph: &Graph, id: NodeId, level: usize) -> &[NodeId] {
-        self.around.clear();
-        self.around.extend(graph.neighbors(id, level));
+    pub(super) fn look_around(&mut self, graph: &Graph, id: NodeId, level: usize) -> &Around {
+        self.around.gather(graph, id, level);
         &self.around
+    }
+}
+
+/// The neighbors of a node, and a bit for the hash of each: most others are ruled out by it.
+#[derive(Default)]
+pub(super) struct Around {
+    ids: Vec<NodeId>,
+    bits: [u64; Around::N_WORDS],
+}
+
+impl Around {
+    const N_WORDS: usize = 16;
+
+    fn gather(&mut self, graph: &Graph, id: NodeId, level: usize) {
+        self.ids.clear();
+        self.ids.extend(graph.neighbors(id, level));
+        self.bits = [0; Around::N_WORDS];
+        for &NodeId(id) in &self.ids {
+            self.bits[id as usize / 64 % Around::N_WORDS] |= 1 << (id % 64);
+        }
+    }
+
+    fn contains(&self, id: NodeId) -> bool {
+        self.bits[id.0 as usize / 64 % Around::N_WORDS] & 1 << (id.0 % 64) != 0 && self.ids.contains(&id)
     }
 }
 
@@ -107,13 +130,25 @@ impl Index {
     /// Adds the next candidate to the chosen ones, if nothing stands between it and the base.
     fn sort_in(&self, candidate: Candidate, rung: Rung, selection: &mut Selection) {
         self.probe_stored(candidate.id, rung, &mut selection.probe);
-        for neighbor in selection.chosen.iter().take(MAX_WEIGHED) {
-            let between = self.distance(&selection.probe, neighbor.id);
-            if between <= SUSPECT_DISTANCE && self.are_equal(candidate.id, neighbor.id) {
-                return selection.duplicates.push(candidate);
-            }
-            if between * ALPHA < candidate.distance {
-                return selection.occluded.push(candidate);
+        let Selection { chosen, occluded, duplicates, probe, .. } = selection;
+        let n_weighed = chosen.len().min(MAX_WEIGHED);
+        for neighbors in chosen[..n_weighed].chunks(4) {
+            let mut ids = [NodeId(0); 4];
+            ids.iter_mut().zip(neighbors).for_each(|(id, neighbor)| *id = neighbor.id);
+            let mut between = [0.0; 4];
+            let mut place = between.iter_mut();
+            self.distances(probe, &ids[..neighbors.len()], |_, distance| {
+                if let Some(place) = place.next() {
+                    *place = distance;
+                }
+            });
+            for (neighbor, between) in neighbors.iter().zip(between) {
+                if between <= SUSPECT_DISTANCE && self.are_equal(candidate.id, neighbor.id) {
+                    return duplicates.push(candidate);
+                }
+                if between * ALPHA < candidate.distance {
+                    return occluded.push(candidate);
+                }
             }
         }
         selection.chosen.push(candidate);
@@ -173,55 +208,71 @@ impl Index {
     pub(super) fn can_go(
         &self,
         victim: NodeId,
-        around: &[NodeId],
+        around: &Around,
         newcomer: Option<NodeId>,
         level: usize,
     ) -> bool {
         let min_degree = self.graph.m_max(level) / 2;
         self.graph.degree(victim, level) > min_degree
-            && self.graph.neighbors(victim, level).any(|id| Some(id) == newcomer || around.contains(&id))
+            && self.graph.neighbors(victim, level).any(|id| Some(id) == newcomer || around.contains(id))
     }
 
     /// Sorts the neighbors of `base` into chosen, occluded and duplicates, as far as the newcomer tells;
     /// true if the newcomer itself is occluded or a duplicate.
     fn weigh(&self, newcomer: Newcomer<'_>, base: NodeId, level: usize, selection: &mut Selection) -> bool {
         selection.clear();
-        let Selection { chosen, occluded, duplicates, around, weighed, probe, .. } = selection;
-        around.clear();
-        around.extend(self.graph.neighbors(base, level));
+        let Selection { around, weighed, probe, .. } = selection;
+        around.gather(&self.graph, base, level);
         weighed.clear();
         self.probe_stored(base, newcomer.probe.rung(), probe);
-        for four in around.chunks(4) {
+        for four in around.ids.chunks(4) {
             self.distances(probe, four, |id, distance| {
                 weighed.push(Weighed { neighbor: Candidate { distance, id }, to_newcomer: f32::MAX });
             });
         }
+        weighed.sort_unstable_by_key(|weighed| weighed.neighbor.key());
+        let is_farthest = weighed.last().is_some_and(|last| last.neighbor.distance <= newcomer.distance);
+        let is_apart =
+            |a: &Weighed, b: &Weighed| b.neighbor.distance - a.neighbor.distance > DUPLICATE_DISTANCE;
+        // Nobody is farther and nobody is there twice: nobody is less useful than the newcomer.
+        if is_farthest && weighed.is_sorted_by(is_apart) {
+            return true;
+        }
+        self.weigh_all(newcomer, selection)
+    }
+
+    /// The second half of `weigh`: what the newcomer tells of the neighbors.
+    fn weigh_all(&self, newcomer: Newcomer<'_>, selection: &mut Selection) -> bool {
+        let Selection { chosen, occluded, duplicates, weighed, .. } = selection;
         if weighed.len() <= MAX_WEIGHED {
-            let mut at = 0;
-            for four in around.chunks(4) {
-                self.distances(newcomer.probe, four, |_, distance| {
-                    weighed[at].to_newcomer = distance;
-                    at += 1;
+            for four in weighed.chunks_mut(4) {
+                let mut ids = [NodeId(0); 4];
+                ids.iter_mut().zip(four.iter()).for_each(|(id, weighed)| *id = weighed.neighbor.id);
+                let mut place = four.iter_mut();
+                self.distances(newcomer.probe, &ids[..place.len()], |_, distance| {
+                    if let Some(weighed) = place.next() {
+                        weighed.to_newcomer = distance;
+                    }
                 });
             }
         }
-        weighed.sort_unstable_by_key(|weighed| weighed.neighbor);
+        let mut before: Option<Weighed> = None;
         let mut is_occluded = false;
-        for at in 0..weighed.len() {
-            let Weighed { neighbor, to_newcomer } = weighed[at];
+        for &this in weighed.iter() {
+            let Weighed { neighbor, to_newcomer } = this;
             let is_nearer = neighbor.distance <= newcomer.distance;
-            if at > 0 && self.are_duplicates(&weighed[at - 1], &weighed[at])
-                || !is_nearer && self.is_newcomers_equal(newcomer, &weighed[at])
+            if before.is_some_and(|before| self.are_duplicates(&before, &this))
+                || !is_nearer && self.is_newcomers_equal(newcomer, &this)
             {
                 duplicates.push(neighbor);
             } else if !is_nearer && to_newcomer * ALPHA < neighbor.distance {
                 occluded.push(neighbor);
             } else {
                 is_occluded |= is_nearer
-                    && (to_newcomer * ALPHA < newcomer.distance
-                        || self.is_newcomers_equal(newcomer, &weighed[at]));
+                    && (to_newcomer * ALPHA < newcomer.distance || self.is_newcomers_equal(newcomer, &this));
                 chosen.push(neighbor);
             }
+            before = Some(this);
         }
         is_occluded
     }

@@ -7,6 +7,7 @@
 
 use super::{Index, Probe};
 use crate::admission::{Admit, All, Hops};
+use crate::codes::Codes;
 use crate::graph::NodeId;
 use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
 use crate::scratch::{ActivePool, Visited, Walk};
@@ -38,11 +39,11 @@ impl Index {
         walk.found.clear();
         walk.found.push(Candidate { distance: self.distance(probe, entry), id: entry });
         for level in (level + 1..=top).rev() {
-            let nearest = entries.iter().find(|entry| self.graph.node(entry.id).level() >= level);
-            if let Some(nearest) = nearest
-                && nearest.distance < walk.found[0].distance
-            {
-                walk.found[0] = *nearest;
+            let reaches = |entry: &&Candidate| self.graph.node(entry.id).level() >= level;
+            for entry in entries.iter().filter(reaches) {
+                if entry.distance < walk.found[0].distance {
+                    walk.found[0] = *entry;
+                }
             }
             self.search_layer(probe, 1, 1, level, walk);
         }
@@ -50,7 +51,7 @@ impl Index {
         Some(top)
     }
 
-    /// The entry points, the nearest first.
+    /// The entry points, in no order.
     fn measure_entries(&self, probe: &Probe, entries: &mut Vec<Candidate>) {
         entries.clear();
         let mut four = [NodeId(0); LANES];
@@ -64,7 +65,6 @@ impl Index {
             }
         }
         self.distances(probe, &four[..n], |id, distance| entries.push(Candidate { distance, id }));
-        entries.sort_unstable();
     }
 
     /// SEARCH-LAYER: from the entry points in `walk.found` to the `ef` nearest of the level, which replace
@@ -193,6 +193,11 @@ impl Index {
         budget: &mut usize,
         walk: &mut Walk,
     ) -> Progress {
+        if !F::SELECTIVE
+            && let Some(codes) = self.codes.at(probe.rung())
+        {
+            return self.walk_codes(probe, codes, pool, budget, walk);
+        }
         let Walk { level, visited, fresh, roles, .. } = walk;
         let level = *level;
         while *budget > 0 {
@@ -214,6 +219,41 @@ impl Index {
                     }
                 });
                 rest = ahead;
+            }
+        }
+        Progress::Unfinished
+    }
+
+    /// The walk of those that have codes and no filter.
+    fn walk_codes<P: Pool>(
+        &self,
+        probe: &Probe,
+        codes: &Codes,
+        pool: &mut P,
+        budget: &mut usize,
+        walk: &mut Walk,
+    ) -> Progress {
+        let Walk { level, visited, fresh, places, distances, .. } = walk;
+        let level = *level;
+        while *budget > 0 {
+            let Some(nearest) = pool.next() else { return Progress::Done };
+            let slots = self.graph.slots(nearest, level);
+            fresh.resize(slots.len(), NodeId(0));
+            let n = visited.sift(slots.iter().map(|slot| NodeId(slot.load(Ordering::Acquire))), fresh);
+            *budget = budget.saturating_sub(n.max(1));
+            places.clear();
+            places.extend(fresh[..n].iter().map(|&id| codes.approach(id)));
+            distances.resize(slots.len(), 0.0);
+            codes.distances_at(&probe.code, places, self.kernels, &mut distances[..n]);
+            let mut bound = pool.bound();
+            for (&id, &distance) in fresh.iter().zip(&distances[..n]) {
+                if distance < bound && pool.insert(Candidate { distance, id }, Role::Answer) {
+                    bound = pool.bound();
+                    if level == 0 {
+                        // It is likely to be expanded soon.
+                        self.graph.prefetch_level0(id);
+                    }
+                }
             }
         }
         Progress::Unfinished

@@ -172,7 +172,7 @@ fn create(
 /// Makes a key of a new set.
 pub(super) fn insert_new(ctx: &mut Ctx<'_>, at: At, key: &Key<'_>, value: Box<VectorValue>) {
     let handle = value.handle.clone();
-    ctx.shard.insert(at, key, NewValue::Object(Object::Vector(value)), Ttl::Clear);
+    ctx.shard.insert(at, key, NewValue::Object(Object::Vector(value.into())), Ttl::Clear);
     if ctx.server.n_shards > 1 {
         ctx.server.vectors.publish(at.db, key.bytes, &handle, None);
     }

@@ -58,6 +58,8 @@ proptest! {
         let n_set = |bits: &[bool]| bits.iter().filter(|bit| **bit).count() as u64;
         prop_assert_eq!(bitmap::count_ones(&bytes), n_set(&bits));
         prop_assert_eq!(bitmap::count_ones_plain(&bytes), n_set(&bits));
+        // Long enough for blocks of the widest vectors, with a rest behind them.
+        prop_assert_eq!(bitmap::count_ones(&bytes.repeat(7)), 7 * n_set(&bits));
         let range = range_within(bits.len(), range);
         prop_assert_eq!(bitmap::count_ones_in(&bytes, range.clone()), n_set(&bits[range]));
     }

@@ -81,6 +81,28 @@ proptest! {
         prop_assert!(merged[..] == highest[..]);
     }
 
+    /// Vectors and words agree on any registers, those of a client's own making too.
+    #[test]
+    fn dense_twins(seed: u64, is_narrow: bool) {
+        let mut random = super::bits_from(seed);
+        let mut next = || if is_narrow { 7 + random() as u8 % 23 } else { random() as u8 % 64 };
+        let mut registers: Registers = std::array::from_fn(|_| next());
+        prop_assert_eq!(hll::histogram(&registers), hll::histogram_plain(&registers));
+        let mut dense = hll::densify(&hll::empty()).expect("an empty one is valid");
+        hll::fill_dense(&mut dense, &registers);
+        let mut plain = vec![0; DENSE_BYTES - HEADER_BYTES];
+        hll::pack_plain(&mut plain, &registers);
+        prop_assert_eq!(&dense[HEADER_BYTES..], &plain[..]);
+        let other: Registers = std::array::from_fn(|_| next());
+        let mut merged = other;
+        hll::merge(&mut merged, &dense, Encoding::Dense).expect("dense");
+        let mut merged_plain = other;
+        hll::merge_dense_plain(&mut merged_plain, &dense[HEADER_BYTES..]);
+        prop_assert!(merged == merged_plain);
+        registers.iter_mut().zip(other).for_each(|(register, other)| *register = other.max(*register));
+        prop_assert!(merged == registers);
+    }
+
     /// What a client wrote itself is refused or understood, and never read or written out of bounds.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300), seen in observation(), encoding in 0..2_u8) {

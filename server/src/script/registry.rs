@@ -1,0 +1,189 @@
+//! The scripts that the whole server knows, by the SHA-1 of their text; and what runs now, for SCRIPT KILL and BUSY.
+//!
+//! A worker compiles a script once for itself and keeps its function; what is here is the text and what was found out about it. A
+//! script that is flushed, or pushed out, is marked gone, which is all that the workers look at: no lock is taken by EVALSHA.
+//! As in Redis, scripts that came with EVAL are forgotten beyond 500, the least recently used first; those of SCRIPT LOAD stay.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+
+use super::{proof, shebang};
+use crate::error::CommandError;
+
+/// Scripts of EVAL that are kept.
+const MAX_EVALUATED: usize = 500;
+
+/// The SHA-1 of a script's text.
+pub type Sha = [u8; 20];
+
+/// Which shards a script may touch, found out before it first runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of its declared keys, provably.
+    Declared,
+    /// Any.
+    All,
+}
+
+/// What a script says of itself in its first line (`#!lua flags=...`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptFlags {
+    /// There is no such line: what Redis before version 7 allowed is allowed.
+    pub is_compatible: bool,
+    pub no_writes: bool,
+    pub allow_oom: bool,
+    pub allow_stale: bool,
+    pub no_cluster: bool,
+    pub allow_cross_slot: bool,
+}
+
+impl ScriptFlags {
+    /// Whether a script that says so may run now.
+    pub fn may_run(self, is_read_only: bool, is_out_of_memory: bool) -> Result<(), CommandError> {
+        if self.is_compatible || self.no_writes {
+            return Ok(());
+        }
+        if is_read_only {
+            return Err(CommandError::text(
+                "ERR Can not execute a script with write flag using *_ro command.",
+            ));
+        }
+        if is_out_of_memory && !self.allow_oom {
+            return Err(CommandError::text(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A script's text and what is known of it.
+pub struct Source {
+    pub sha: Sha,
+    pub name: Box<str>,
+    pub text: Box<[u8]>,
+    /// Where the code begins: behind the first line if that tells flags.
+    pub code_at: usize,
+    pub flags: ScriptFlags,
+    pub reach: Reach,
+    is_gone: AtomicBool,
+    is_loaded: AtomicBool,
+    used_at: AtomicU64,
+}
+
+impl Source {
+    /// What a text says of itself.
+    pub fn read(text: &[u8]) -> Result<Self, CommandError> {
+        let (flags, code_at) = shebang::of_script(text)?;
+        let sha = sha_of(text);
+        Ok(Self {
+            sha,
+            name: hex(&sha).into(),
+            text: text.into(),
+            code_at,
+            flags,
+            reach: proof::reach_of(&text[code_at..]),
+            is_gone: AtomicBool::new(false),
+            is_loaded: AtomicBool::new(false),
+            used_at: AtomicU64::new(0),
+        })
+    }
+
+    pub fn code(&self) -> &[u8] {
+        &self.text[self.code_at..]
+    }
+
+    /// Flushed, or pushed out by others.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+}
+
+/// The server's scripts.
+#[derive(Default)]
+pub struct Registry {
+    scripts: Mutex<HashMap<Sha, Arc<Source>>>,
+    clock: AtomicU64,
+}
+
+impl Registry {
+    fn scripts(&self) -> MutexGuard<'_, HashMap<Sha, Arc<Source>>> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn get(&self, sha: &Sha) -> Option<Arc<Source>> {
+        self.scripts().get(sha).cloned()
+    }
+
+    /// A script that EVAL has brought, or SCRIPT LOAD (`is_loaded`). What stands here already stays.
+    pub fn add(&self, source: Arc<Source>, is_loaded: bool) -> Arc<Source> {
+        let mut scripts = self.scripts();
+        let source = scripts.entry(source.sha).or_insert(source).clone();
+        if is_loaded {
+            source.is_loaded.store(true, Relaxed);
+        } else {
+            source.used_at.store(self.clock.fetch_add(1, Relaxed) + 1, Relaxed);
+            let is_evaluated = |source: &&Arc<Source>| !source.is_loaded.load(Relaxed);
+            if scripts.values().filter(is_evaluated).count() > MAX_EVALUATED {
+                let oldest =
+                    scripts.values().filter(is_evaluated).min_by_key(|s| s.used_at.load(Relaxed)).cloned();
+                if let Some(oldest) = oldest {
+                    oldest.is_gone.store(true, Relaxed);
+                    scripts.remove(&oldest.sha);
+                }
+            }
+        }
+        source
+    }
+
+    /// A script runs. How long ago is counted in scripts that have come since.
+    #[inline]
+    pub fn used(&self, source: &Source) {
+        source.used_at.store(self.clock.load(Relaxed), Relaxed);
+    }
+
+    /// SCRIPT FLUSH
+    pub fn flush(&self) {
+        for (_, source) in self.scripts().drain() {
+            source.is_gone.store(true, Relaxed);
+        }
+    }
+
+    /// How many scripts there are, and their texts' bytes.
+    pub fn size(&self) -> (usize, usize) {
+        let scripts = self.scripts();
+        (scripts.len(), scripts.values().map(|source| source.text.len() + size_of::<Source>()).sum())
+    }
+}
+
+pub fn sha_of(text: &[u8]) -> Sha {
+    sha1_smol::Sha1::from(text).digest().bytes()
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| DIGITS[usize::from(n)] as char;
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// A SHA-1 as a client writes it, in any case.
+#[inline]
+pub fn parse_sha(text: &[u8]) -> Option<Sha> {
+    if text.len() != 40 {
+        return None;
+    }
+    let mut sha = [0; 20];
+    for (byte, pair) in sha.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |letter: u8| match letter {
+            b'0'..=b'9' => Some(letter - b'0'),
+            b'a'..=b'f' => Some(letter - b'a' + 10),
+            b'A'..=b'F' => Some(letter - b'A' + 10),
+            _ => None,
+        };
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(sha)
+}
