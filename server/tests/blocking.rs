@@ -190,11 +190,9 @@ impl Writer<'_> {
         match self.random.below(20) {
             0..5 => [split("BLPOP"), self.keys(Self::list), vec![timeout]].concat(),
             5 | 6 => [split("BRPOP"), self.keys(Self::any_key), vec![timeout]].concat(),
-            7..10 => [
-                split("BLMOVE"),
-                vec![self.list(), self.list(), self.end(), self.end(), timeout],
-            ]
-            .concat(),
+            7..10 => {
+                [split("BLMOVE"), vec![self.list(), self.list(), self.end(), self.end(), timeout]].concat()
+            }
             10 => [split("BRPOPLPUSH"), vec![self.list(), self.any_key(), timeout]].concat(),
             11 | 12 => {
                 let keys = self.keys(Self::list);

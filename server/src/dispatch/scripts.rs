@@ -149,7 +149,10 @@ impl Node {
         let (start, proto) = (out.len(), client.proto);
         if !self.monitors.is_empty() {
             // Before the lines of what it calls.
-            let call = Call { address: Some((client.is_unix, &client.address)), ..Call::of(row, client.id, client.db) };
+            let call = Call {
+                address: Some((client.is_unix, &client.address)),
+                ..Call::of(row, client.id, client.db)
+            };
             self.write_line(&call, args);
         }
         let mut engine = self.scripts.take().unwrap_or_else(|| Box::new(Engine::new(LIMIT_BYTES)));
@@ -270,7 +273,8 @@ impl Calls<'_> {
             return true;
         }
         let n_keys = key_count(self.script).unwrap_or(0);
-        let mut is_here = !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
+        let mut is_here =
+            !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
         row.command.for_each_key(args, |index, _| {
             is_here &= self.script.from(3).take(n_keys).any(|key| key == args.get(index));
         });
