@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use skerry_resp::number;
 use skerry_resp::reply::Proto;
 
-use super::{part_integer, reply_help};
+use super::{client_tracking, part_integer, reply_help};
 use crate::args::{Args, is_word};
 use crate::blocked::EndOfWait;
 use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, Parked, ReplyMode};
@@ -19,11 +19,12 @@ use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Touch;
 use crate::pubsub::Subscribed;
+use crate::tracking::Mode;
 
 #[rustfmt::skip]
 pub const SUBCOMMANDS: &[Command] = &[
     row("client|getname", 2, Handler::Conn(client_getname), "The connection's name").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
-    row("client|getredir", 2, Handler::Conn(client_getredir), "Where invalidation messages of this connection go").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|getredir", 2, Handler::Conn(client_tracking::client_getredir), "Where invalidation messages of this connection go").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|help", 2, Handler::Conn(client_help), "The subcommands of CLIENT").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|id", 2, Handler::Conn(client_id), "The connection's number").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|info", 2, Handler::Conn(client_info), "What CLIENT LIST says of this connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
@@ -36,6 +37,9 @@ pub const SUBCOMMANDS: &[Command] = &[
     row("client|setinfo", 4, Handler::Conn(client_setinfo), "Notes the client library's name or version").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     row("client|setname", 3, Handler::Conn(client_setname), "Names the connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     row("client|unblock", -3, Handler::Split(client_unblock, Merge::Sum), "Ends the wait of another connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|caching", 3, Handler::Conn(client_tracking::client_caching), "Whether what the next request reads is tracked").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|tracking", -3, Handler::Conn(client_tracking::client_tracking), "Tells the connection which keys in its cache have changed").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|trackinginfo", 2, Handler::Conn(client_tracking::client_trackinginfo), "What the connection tracks").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|unpause", 2, Handler::Conn(client_unpause), "Ends a pause").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
 ];
 
@@ -45,12 +49,6 @@ fn client_getname(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
         b"" => conn.reply.null(),
         name => conn.reply.bulk(name),
     }
-    Ok(())
-}
-
-/// CLIENT GETREDIR: no connection tracks keys yet, which Redis says by -1.
-fn client_getredir(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
-    conn.reply.integer(-1);
     Ok(())
 }
 
@@ -106,9 +104,13 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
     let letters = [
+        (client.is_monitor, 'O'),
         (client.subscribed.is_some(), 'P'),
         (client.multi.is_some(), 'x'),
         (client.is_blocked() || client.parked == Parked::Pause, 'b'),
+        (client.tracking.is_some(), 't'),
+        (client.tracking.as_ref().is_some_and(|tracking| tracking.is_redirect_broken), 'R'),
+        (client.tracking.as_ref().is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),
         (client.closing == Closing::AfterReplies, 'c'),
         (client.closing == Closing::Now, 'A'),
         (client.is_unix, 'U'),
@@ -125,7 +127,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let line = format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
          qbuf={unread} qbuf-free={} argv-mem=0 multi-mem={multi_bytes} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} \
-         events={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} tot-net-out={} \
+         events={} cmd={} user=default redir={} resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} tot-net-out={} \
          tot-cmds={}",
         client.number,
         client.address,
@@ -149,6 +151,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         client.buffer_bytes() + size_of::<Client>(),
         if client.unsent() > 0 { "rw" } else { "r" },
         client.last_command.map_or("NULL".to_owned(), |command| command.name.to_ascii_lowercase()),
+        client_tracking::redirect_of(client.tracking.as_deref()),
         if client.proto == Proto::Resp3 { 3 } else { 2 },
         text(&client.lib_name),
         text(&client.lib_ver),

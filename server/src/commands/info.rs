@@ -270,7 +270,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "client_recent_max_input_buffer" => facts.max(Part::MaxInput),
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
         "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients) as i64 + facts.sum(Part::PausedClients),
-        "tracking_clients" => 0,
+        "tracking_clients" => facts.server.prefixes.n_clients.load(Relaxed),
         "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
         "clients_in_timeout_table" => facts.sum(Part::TimedClients),
@@ -429,8 +429,13 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "latest_fork_usec:0" "total_forks:0"
         "migrate_cached_sockets:0" "slave_expires_tracked_keys:0" "active_defrag_hits:0" "active_defrag_misses:0"
         "active_defrag_key_hits:0" "active_defrag_key_misses:0" "total_active_defrag_time:0"
-        "current_active_defrag_time:0" "tracking_total_keys:0" "tracking_total_items:0" "tracking_total_prefixes:0"
-        "unexpected_error_replies:0"
+        "current_active_defrag_time:0"
+    }
+    fields! { out;
+        "tracking_total_keys" => server.sum(|worker| &worker.tracked_keys),
+        "tracking_total_items" => server.sum(|worker| &worker.tracked_items),
+        "tracking_total_prefixes" => server.prefixes.len(),
+        "unexpected_error_replies" => 0,
     }
     fields! { out;
         "total_error_replies" => server.sum(|worker| &worker.error_replies),

@@ -3,6 +3,7 @@
 pub mod bitfield;
 pub mod bitmap;
 pub mod client;
+mod client_tracking;
 pub mod cluster;
 pub mod command_info;
 pub mod config;

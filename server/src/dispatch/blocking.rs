@@ -235,6 +235,9 @@ impl Node {
             Rerun::Answered => {
                 self.block_counts.served_here += 1;
                 request.claim.serve();
+                if request.head.is_tracked {
+                    self.note_reads(client, row_of(request.head.command), request.args(), &mut []);
+                }
                 self.shard.unblock(client);
                 let ReplyTo::Slot { sequence, .. } = request.head.reply_to else {
                     panic!("a request that waits has a slot")
@@ -344,6 +347,9 @@ impl Node {
             Reply::new(&mut out, head.proto).error(INTERNAL_ERROR);
             None
         });
+        if head.is_tracked {
+            self.note_reads(client, row, args, &mut []);
+        }
         match wait {
             Some(wait) => {
                 self.outboxes[at].push_blocked(client, sequence, wait.deadline_ms.unwrap_or(0));

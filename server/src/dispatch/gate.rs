@@ -27,6 +27,7 @@ impl Node {
         !row.command.accepts(args.len())
             || client.multi.is_some()
             || client.subscribed.is_some()
+            || client.is_monitor
             || !client.is_authenticated
             || self.is_paused.is_some()
             || row.is_protected
@@ -56,6 +57,10 @@ impl Node {
             && let Some(verdict) = self.gate_of_subscriber(client, row, args)
         {
             return verdict;
+        }
+        if client.is_monitor && command.flags.any(Flags::WRITE | Flags::READONLY | Flags::MAY_REPLICATE) {
+            let text = "ERR Replica can't interact with the keyspace";
+            return self.turn_away(client, row, CommandError::text(text));
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
             return self.turn_away(

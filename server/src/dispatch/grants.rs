@@ -130,6 +130,8 @@ impl Node {
         }
         for (db, key) in changed {
             self.shard.touch_watchers(db, key, false);
+            let key = Key { bytes: key, hash: self.server.hash_key(key) };
+            self.shard.tracking.invalidate(&key, Some(ask.client));
         }
         self.serve_blocked_on(ask.mode, &ask.keys);
         let mut freed = Vec::new();

@@ -48,9 +48,11 @@ mod grants;
 mod guests;
 mod halves;
 mod inbox;
+mod invalidation;
 mod jobs;
 mod loans;
 mod memory;
+mod monitor;
 mod observed;
 mod published;
 mod route;
@@ -81,6 +83,7 @@ use crate::pubsub::Delivery;
 use crate::script::Engine;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
+use crate::tracking::PrefixList;
 use crate::types::Limits as TypeLimits;
 use crate::work::Work;
 
@@ -175,6 +178,17 @@ pub struct Node {
     /// This worker's counters per command.
     stats: Arc<CommandStats>,
     observed: Observed,
+    /// Who monitors, and the lines that are written for them.
+    monitors: Arc<[ClientId]>,
+    shown: Vec<u8>,
+    /// The client whose transaction runs.
+    queue_writer: Option<ClientId>,
+    /// Who tracks which prefix.
+    prefixes: Arc<PrefixList>,
+    /// The transaction that runs is of a client that tracks what it reads.
+    is_queue_tracked: bool,
+    /// The table of tracked keys has to be made smaller.
+    is_tracking_over: bool,
     /// What a log would keep of the arguments of the job that is about to begin.
     job_argv: Vec<Box<[u8]>>,
     /// The command whose handler runs, for its counters.
@@ -264,6 +278,12 @@ impl Node {
             last_name: LastName::default(),
             stats: server.command_stats[usize::from(id.0)].clone(),
             observed: Observed::new(&config),
+            monitors: Arc::default(),
+            shown: Vec::new(),
+            queue_writer: None,
+            prefixes: Arc::default(),
+            is_queue_tracked: false,
+            is_tracking_over: false,
             job_argv: Vec::new(),
             running: CommandId(0),
             mark: (0, 0),
@@ -288,6 +308,7 @@ impl Node {
         self.work.begin_turn();
         self.catch_up();
         self.shard.tell_time(now_ms);
+        self.tend_tracking();
         self.look_at_memory();
         self.look_at_pause();
         self.end_overdue_waits();
@@ -347,7 +368,12 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.monitors = self.server.monitors.list();
         self.observed = Observed::new(&self.config);
+        self.observed.is_all |= !self.monitors.is_empty();
+        if !(self.prefixes.is_empty() && self.server.prefixes.is_empty()) {
+            self.prefixes = Arc::new(self.server.prefixes.list());
+        }
         self.configure_shard();
         self.take_memory_limit();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
@@ -361,13 +387,14 @@ impl Node {
         self.shard.set_access_rules(self.now_ms, |access| {
             access.set_rules(tracking, lfu_log_factor, lfu_decay_time);
         });
+        self.shard.set_broadcasting(!self.prefixes.is_empty());
         self.shard.candidates.clear();
         self.shard.set_notified(notify_keyspace_events);
     }
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
+        let has_slices = !self.jobs.is_empty() || self.work.is_waiting() || self.is_tracking_over;
         has_slices
             || !self.calls.is_empty()
             || !self.runnable.is_empty()
@@ -438,6 +465,8 @@ impl Node {
         let mut client = self.clients.remove(id)?;
         self.server.connections.remove(id, client.number);
         self.unsubscribe_all(&mut client);
+        self.untrack(&mut client);
+        self.end_monitor(&mut client);
         self.work.leave(id);
         self.end_watches(id, client.watch_mask);
         if let Some(blocked) = client.blocked.take() {

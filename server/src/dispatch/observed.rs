@@ -18,6 +18,7 @@ use crate::command_log::{Entry, LogKind, kept_argv};
 use crate::commands::{Row, secrets_of};
 use crate::config::Config;
 use crate::message::{ReplyTo, RequestHead};
+use crate::shard::DbIndex;
 
 /// From this limit down every call is timed: those that are not may take as long, but for what the machine does.
 const ALL_BELOW_US: u64 = 1000;
@@ -33,6 +34,8 @@ pub(super) struct Observed {
     pub(super) large: usize,
     /// The call that has just been routed runs elsewhere, or later.
     pub(super) is_elsewhere: bool,
+    /// It runs in slices.
+    pub(super) is_job: bool,
     /// Bytes of the last calls' replies that stand in no buffer.
     pub(super) placed_bytes: usize,
 }
@@ -51,6 +54,7 @@ impl Observed {
             slow_ns,
             large: large.into_iter().map(bytes_of).min().unwrap_or(usize::MAX),
             is_elsewhere: false,
+            is_job: false,
             placed_bytes: 0,
         }
     }
@@ -69,10 +73,20 @@ fn bytes_of(limit: i64) -> usize {
 pub(super) struct Call<'a> {
     pub(super) row: &'a Row,
     pub(super) client: ClientId,
+    pub(super) db: DbIndex,
+    /// Whether its socket is a file, and its address, if it is at hand.
+    pub(super) address: Option<(bool, &'a str)>,
     /// `None` if it was not timed.
     pub(super) ns: Option<u64>,
     pub(super) request_bytes: usize,
     pub(super) reply_bytes: usize,
+}
+
+impl<'a> Call<'a> {
+    /// Before anything is known of how it went.
+    pub(super) fn of(row: &'a Row, client: ClientId, db: DbIndex) -> Self {
+        Self { row, client, db, address: None, ns: None, request_bytes: 0, reply_bytes: 0 }
+    }
 }
 
 /// Its arguments.
@@ -87,6 +101,7 @@ impl Node {
     #[inline]
     pub(super) fn begin_call(&mut self, row: &Row, n_args: usize) -> Option<Instant> {
         self.observed.is_elsewhere = false;
+        self.observed.is_job = false;
         self.observed.placed_bytes = 0;
         let is_timed =
             self.observed.is_all || n_args >= usize::from(row.timed_from) || self.stats.is_sampled(row.id);
@@ -115,16 +130,20 @@ impl Node {
     ) {
         let ns = started.map(|started| started.elapsed().as_nanos() as u64);
         let placed_bytes = std::mem::take(&mut self.observed.placed_bytes);
-        if std::mem::take(&mut self.observed.is_elsewhere) {
+        let mut call = Call::of(row, client.id, client.db);
+        call.address = Some((client.is_unix, &client.address));
+        if self.observed.is_job && !self.monitors.is_empty() {
+            self.show_call(&call, args);
+        }
+        if self.observed.is_elsewhere {
             return;
         }
         let written = (client.out.len() + client.held.len()).saturating_sub(self.mark.0 + self.mark.1);
-        let reply_bytes = written + placed_bytes;
-        let call = Call { row, client: client.id, ns, request_bytes, reply_bytes };
+        call = Call { ns, request_bytes, reply_bytes: written + placed_bytes, ..call };
         self.look_at_call(&call, &Argv::Sent(args));
     }
 
-    /// After a call of another worker's client, if it was timed or is large. Parts of a `Split` only count their time.
+    /// After a call of another worker's client, if it was timed or is large. Parts of a command only count their time.
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_peer_call(
@@ -136,18 +155,23 @@ impl Node {
         reply_bytes: usize,
     ) {
         let ns = started.map(|started| started.elapsed().as_nanos() as u64);
-        if let ReplyTo::Gather { .. } = head.reply_to {
+        if !matches!(head.reply_to, ReplyTo::Slot { .. }) {
             if let Some(ns) = ns {
                 self.stats.time(row.id, ns, self.config.latency_tracking);
             }
             return;
         }
-        let call = Call { row, client: head.client, ns, request_bytes: 0, reply_bytes };
+        let call = Call { ns, reply_bytes, ..Call::of(row, head.client, head.db) };
         self.look_at_call(&call, &Argv::Sent(args));
     }
 
     /// After a call: its time counts, and whoever wants to know of it is told.
     pub(super) fn look_at_call(&mut self, call: &Call<'_>, argv: &Argv<'_>) {
+        if let Argv::Sent(args) = argv
+            && !self.monitors.is_empty()
+        {
+            self.show_call(call, *args);
+        }
         if let Some(ns) = call.ns {
             self.stats.time(call.row.id, ns, self.config.latency_tracking);
             if ns >= self.observed.slow_ns {

@@ -14,7 +14,7 @@ use super::route::Step;
 use super::wave::Admit;
 use crate::args::Args;
 use crate::client::{Client, Parked};
-use crate::command::{Flags, Script};
+use crate::command::{Flags, Handler, Script};
 use crate::commands::Row;
 use crate::commands::scripting::{NO_SCRIPT, key_count};
 use crate::error::{CommandError, Outcome};
@@ -235,7 +235,7 @@ impl Node {
         program.flags.may_run(is_read_only, is_out_of_memory)?;
         let run = Run { args, n_keys: key_count(args)?, proto: client.proto, is_read_only, is_out_of_memory };
         let before = (client.db, client.proto);
-        let mut calls = Calls { node: self, client, others };
+        let mut calls = Calls { node: self, client, others, script: args };
         let outcome = engine.run(&mut calls, program, &run, out);
         (client.db, client.proto) = before;
         outcome.map_err(CommandError::from)
@@ -250,11 +250,35 @@ struct Calls<'a> {
     node: &'a mut Node,
     client: &'a mut Box<Client>,
     others: &'a mut [(ShardId, Box<Shard>)],
+    /// The script's own arguments.
+    script: Args<'a>,
+}
+
+impl Calls<'_> {
+    /// Whether all keys of a command are here: all are, or the script has declared them. If a text was read wrongly, this says so
+    /// before a key is looked for in a shard that does not own it.
+    fn has_keys(&self, row: &Row, args: Args<'_>) -> bool {
+        if self.node.n_shards() == 1 || !self.others.is_empty() {
+            return true;
+        }
+        let n_keys = key_count(self.script).unwrap_or(0);
+        let mut is_here =
+            !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
+        row.command.for_each_key(args, |index, _| {
+            is_here &= self.script.from(3).take(n_keys).any(|key| key == args.get(index));
+        });
+        is_here
+    }
 }
 
 impl Host for Calls<'_> {
     fn call(&mut self, row: &'static Row, args: Args<'_>, proto: Proto, out: &mut Vec<u8>) {
-        let Self { node, client, others } = self;
+        if !self.has_keys(row, args) {
+            debug_assert!(false, "'{}' of a script that was taken to keep to its keys", row.command.name);
+            Reply::new(out, proto).error("ERR the script touches keys that it has not declared");
+            return;
+        }
+        let Self { node, client, others, .. } = self;
         client.proto = proto;
         node.running = row.id;
         let started = node.stats.is_sampled(row.id).then(std::time::Instant::now);

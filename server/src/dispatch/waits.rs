@@ -93,6 +93,7 @@ impl Node {
             hash: 0,
             has_plans: false,
             may_wait: true,
+            is_tracked: client.notes_reads(),
         };
         blocked.mask = 1 << self.id.0;
         self.wait_for_keys(self.id, &head, args, &wait, blocked.claim.clone());
@@ -308,6 +309,7 @@ impl Node {
             now_ms: self.now_ms,
             purpose: Purpose::Call,
             wait: None,
+            is_tracked: client.notes_reads(),
         };
         lend.owners = self.owners_of_keys(&keys, mode, 0);
         let mut freed = Vec::new();

@@ -137,7 +137,9 @@ pub(super) fn may_wait(args: Args<'_>) -> bool {
             () if is_word(word, "group") => 2,
             () => usize::from(is_word(word, "count")),
         };
-        (0..n_values).for_each(|_| drop(cursor.maybe_next()));
+        for _ in 0..n_values {
+            cursor.maybe_next();
+        }
     }
     false
 }
