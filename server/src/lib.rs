@@ -26,6 +26,7 @@ pub mod evict;
 pub mod fields;
 pub mod glob;
 pub mod histogram;
+pub mod hotkeys;
 pub mod keyspace;
 pub mod latency;
 pub mod lend;

@@ -135,6 +135,7 @@ pub struct Server {
     pub connections: crate::connections::Connections,
     pub command_logs: crate::command_log::CommandLogs,
     pub latency: crate::latency::LatencyMonitor,
+    pub hotkeys: crate::hotkeys::Hotkeys,
     /// Who monitors.
     pub monitors: crate::monitors::Monitors,
     /// Who tracks keys by prefix.
@@ -180,6 +181,7 @@ impl Server {
             connections: crate::connections::Connections::default(),
             command_logs: crate::command_log::CommandLogs::default(),
             latency: crate::latency::LatencyMonitor::default(),
+            hotkeys: crate::hotkeys::Hotkeys::new(n_shards),
             monitors: crate::monitors::Monitors::default(),
             prefixes: crate::tracking::Prefixes::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),

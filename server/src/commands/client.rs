@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use skerry_resp::number;
 use skerry_resp::reply::Proto;
 
-use super::{client_tracking, part_integer, reply_help};
+use super::{client_tracking, part_bulk, part_integer, reply_help};
 use crate::args::{Args, is_word};
 use crate::blocked::EndOfWait;
 use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, Parked, ReplyMode};
@@ -29,7 +29,7 @@ pub const SUBCOMMANDS: &[Command] = &[
     row("client|id", 2, Handler::Conn(client_id), "The connection's number").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|info", 2, Handler::Conn(client_info), "What CLIENT LIST says of this connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
     row("client|kill", -3, Handler::Split(client_kill, Merge::Custom(client_kill_merge)), "Closes connections by address, number, age, type or user").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
-    row("client|list", -2, Handler::Split(client_list, Merge::Text), "One line for each connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
+    row("client|list", -2, Handler::Split(client_list, Merge::Custom(client_list_merge)), "One line for each connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
     row("client|no-evict", 3, Handler::Conn(client_no_evict), "Keeps the connection out of client eviction").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|no-touch", 3, Handler::Conn(client_no_touch), "Lets the connection's reads leave the keys' clocks alone").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|pause", -3, Handler::Conn(client_pause), "Makes all requests, or all writes, wait for a while").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
@@ -95,6 +95,23 @@ fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         _ => return Err(CommandError::Syntax),
     }
     ctx.reply.bulk(&text);
+    Ok(())
+}
+
+/// The lines of all workers, in the order in which the connections came.
+fn client_list_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> Outcome {
+    let number_of = |line: &[u8]| {
+        let digits = line.strip_prefix(b"id=").unwrap_or(line).split(|byte| *byte == b' ').next();
+        digits.and_then(number::parse_i64).unwrap_or(0)
+    };
+    let mut lines: Vec<(i64, &[u8])> = Vec::new();
+    for part in parts {
+        let text = part_bulk(part);
+        lines.extend(text.split_inclusive(|byte| *byte == b'\n').map(|line| (number_of(line), line)));
+    }
+    lines.sort_unstable();
+    let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).copied().collect();
+    conn.reply.verbatim(b"txt", &text);
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub mod geo;
 pub mod hash;
 pub mod hash_expire;
 pub mod hash_reads;
+pub mod hotkeys;
 pub mod hyperloglog;
 pub mod info;
 pub mod latency;
@@ -66,6 +67,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("server", server::COMMANDS),
     ("server", slowlog::COMMANDS),
     ("server", latency::COMMANDS),
+    ("server", hotkeys::COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),

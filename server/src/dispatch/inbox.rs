@@ -296,6 +296,9 @@ impl Node {
             if head.is_tracked {
                 self.note_peer_reads(head.client, row, args);
             }
+            if self.shard.tracking.is_any() {
+                self.send_invalidations(None);
+            }
             if started.is_some() || reply_bytes > self.observed.large {
                 self.look_at_peer_call(head, row, args, started, reply_bytes);
             }

@@ -16,7 +16,7 @@ use super::Node;
 use super::wave::Item;
 use crate::args::{Args, is_word};
 use crate::client::{Client, ClientId, Slot};
-use crate::command::{Flags, Handler};
+use crate::command::{Acl, Flags, Handler};
 use crate::commands::{KeyShape, Row};
 use crate::keyspace::Key;
 use crate::message::{Keys, Told, WrittenKeys};
@@ -59,7 +59,9 @@ impl Node {
         args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
     ) {
-        if !row.command.flags.has(Flags::READONLY) || row.command.flags.has(Flags::PUBSUB) {
+        let is_read = row.command.flags.has(Flags::READONLY) && !row.command.flags.has(Flags::PUBSUB);
+        // What a script reads is noted call by call.
+        if !is_read || row.command.acl.has(Acl::SCRIPTING) {
             return;
         }
         let mut sent: Vec<Vec<&[u8]>> = vec![Vec::new(); self.n_shards()];
@@ -252,9 +254,10 @@ impl Node {
         }
     }
 
-    /// Appends what nobody asked for, behind all that was asked for.
+    /// Appends what nobody asked for, behind all replies that may be older. What a client waits for as a whole request of another shard
+    /// has not run there yet: else its reply would have come before this.
     pub(super) fn push_behind(&mut self, client: &mut Client, bytes: &[u8]) {
-        if client.pending.is_empty() {
+        if client.pending.iter().all(|slot| matches!(slot, Slot::Waiting { .. })) {
             client.out.extend_from_slice(bytes);
         } else {
             let start = client.held.len();

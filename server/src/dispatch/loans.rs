@@ -452,6 +452,10 @@ impl Node {
         if !is_exec && lend.is_tracked {
             self.note_reads(lend.client, lend.row, Args::new(&lend.text, &lend.ranges), &mut shards);
         }
+        if is_exec && !self.monitors.is_empty() {
+            let call = Call::of(lend.row, lend.client, lend.db);
+            self.show_call(&call, Args::new(&lend.text, &lend.ranges));
+        }
         if !is_exec {
             let ns = Some(started.elapsed().as_nanos() as u64);
             let call = Call { ns, reply_bytes: out.len(), ..Call::of(lend.row, lend.client, lend.db) };

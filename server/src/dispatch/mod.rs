@@ -370,7 +370,8 @@ impl Node {
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
         self.monitors = self.server.monitors.list();
         self.observed = Observed::new(&self.config);
-        self.observed.is_all |= !self.monitors.is_empty();
+        self.observed.hotkeys = self.server.hotkeys.session(self.now_ms).filter(|session| session.is_active);
+        self.observed.is_all |= !self.monitors.is_empty() || self.observed.hotkeys.is_some();
         if !(self.prefixes.is_empty() && self.server.prefixes.is_empty()) {
             self.prefixes = Arc::new(self.server.prefixes.list());
         }

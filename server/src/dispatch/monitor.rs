@@ -28,6 +28,10 @@ impl Node {
         if call.row.command.flags.any(Flags::ADMIN | Flags::SKIP_MONITOR) {
             return;
         }
+        self.write_line(call, args);
+    }
+
+    pub(super) fn write_line(&mut self, call: &Call<'_>, args: Args<'_>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let out = &mut self.shown;
         // Writing to a vector cannot fail.

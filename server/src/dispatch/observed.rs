@@ -17,6 +17,7 @@ use crate::command::Flags;
 use crate::command_log::{Entry, LogKind, kept_argv};
 use crate::commands::{Row, secrets_of};
 use crate::config::Config;
+use crate::hotkeys::{Cost, Session};
 use crate::message::{ReplyTo, RequestHead};
 use crate::shard::DbIndex;
 
@@ -34,6 +35,8 @@ pub(super) struct Observed {
     pub(super) large: usize,
     /// The call that has just been routed runs elsewhere, or later.
     pub(super) is_elsewhere: bool,
+    /// HOTKEYS looks at the keys of calls.
+    pub(super) hotkeys: Option<Session>,
     /// It runs in slices.
     pub(super) is_job: bool,
     /// Bytes of the last calls' replies that stand in no buffer.
@@ -54,6 +57,7 @@ impl Observed {
             slow_ns,
             large: large.into_iter().map(bytes_of).min().unwrap_or(usize::MAX),
             is_elsewhere: false,
+            hotkeys: None,
             is_job: false,
             placed_bytes: 0,
         }
@@ -67,6 +71,10 @@ fn us_in_ns(us: u64) -> u64 {
 /// -1 is no limit.
 fn bytes_of(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+fn digits(n: usize) -> usize {
+    n.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
 /// A call that has run on this worker.
@@ -172,6 +180,9 @@ impl Node {
         {
             self.show_call(call, *args);
         }
+        if let (Some(session), Argv::Sent(args)) = (self.observed.hotkeys, argv) {
+            self.count_for_keys(call, *args, session);
+        }
         if let Some(ns) = call.ns {
             self.stats.time(call.row.id, ns, self.config.latency_tracking);
             if ns >= self.observed.slow_ns {
@@ -185,6 +196,34 @@ impl Node {
         if call.reply_bytes > bytes_of(self.config.commandlog_reply_larger_than) {
             let max_len = self.config.commandlog_large_reply_max_len;
             self.log_call(LogKind::LargeReply, max_len, call, call.reply_bytes as u64, argv);
+        }
+    }
+
+    /// HOTKEYS: what a call has cost counts for its keys.
+    fn count_for_keys(&mut self, call: &Call<'_>, args: Args<'_>, session: Session) {
+        if session.ends_ms.is_some_and(|ends_ms| self.now_ms >= ends_ms) {
+            self.observed.hotkeys = None;
+            self.server.touch_config();
+            return;
+        }
+        let mut keys = Vec::new();
+        call.row.command.for_each_key(args, |index, _| keys.push(args.get(index)));
+        if keys.is_empty() {
+            return;
+        }
+        // What another worker has sent: as the client did.
+        let sent = || {
+            args.iter().map(|arg| arg.len() + digits(arg.len()) + 5).sum::<usize>() + digits(args.len()) + 3
+        };
+        let request_bytes = if call.request_bytes > 0 { call.request_bytes } else { sent() };
+        let bytes = (request_bytes + call.reply_bytes) as u64;
+        let cost = Cost { ns: call.ns.unwrap_or(0), bytes };
+        let is_sampled = self.shard.random().is_multiple_of(u64::from(session.sample_ratio));
+        let mut table = self.server.hotkeys.table(usize::from(self.id.0));
+        table.all.ns += cost.ns;
+        table.all.bytes += cost.bytes;
+        if is_sampled {
+            table.count(keys.into_iter(), cost);
         }
     }
 
