@@ -29,6 +29,7 @@ impl Node {
             || client.subscribed.is_some()
             || !client.is_authenticated
             || self.is_paused.is_some()
+            || self.server.scripts.is_busy()
             || row.is_protected
             || (self.memory.is_limited && row.command.flags.has(Flags::DENYOOM) && self.is_over_memory())
     }
@@ -56,6 +57,9 @@ impl Node {
             && let Some(verdict) = self.gate_of_subscriber(client, row, args)
         {
             return verdict;
+        }
+        if self.server.scripts.is_busy() && !command.flags.has(Flags::ALLOW_BUSY) {
+            return self.turn_away(client, row, super::busy::BUSY);
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
             return self.turn_away(

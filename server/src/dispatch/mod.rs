@@ -40,6 +40,7 @@ macro_rules! ctx {
 }
 
 mod answers;
+pub mod busy;
 mod blocking;
 mod deliveries;
 mod gate;
@@ -185,6 +186,7 @@ pub struct Node {
     scripts: Option<Box<Engine>>,
     /// The reply of the script that runs.
     script_out: Vec<u8>,
+    busy: busy::Busy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,6 +270,7 @@ impl Node {
             lend_counts: LendCounts::default(),
             scripts: None,
             script_out: Vec::new(),
+            busy: busy::Busy::default(),
             config,
             server,
         };
