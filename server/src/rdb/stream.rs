@@ -16,6 +16,8 @@ const LISTPACK_HEADER_BYTES: usize = 6;
 const LISTPACK_END: u8 = 0xff;
 /// A group's name, last ID, and that nothing is pending and nobody reads.
 const MIN_GROUP_BYTES: usize = 5;
+/// A consumer's name, when it was seen, and that nothing is pending for it.
+const MIN_CONSUMER_BYTES: usize = 10;
 const UNCOUNTED: u16 = u16::MAX;
 
 /// What a version of the format does not say is told otherwise.
@@ -164,7 +166,9 @@ fn read_group(reader: &mut Reader<'_>, version: Version, history: &History) -> R
             return Err(Malformed);
         }
     }
-    for _ in 0..reader.length()? {
+    let n_consumers = reader.length()?;
+    group.reserve_consumers(n_consumers.min((reader.left() / MIN_CONSUMER_BYTES) as u64) as usize);
+    for _ in 0..n_consumers {
         let name: Cow<'_, [u8]> = reader.string()?;
         if group.find_consumer(&name).is_some() {
             return Err(Malformed);

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Bytes of memory for a byte of payload, and for the smallest one.
 const MAX_RATIO: usize = 10;
 const MAX_FIXED_BYTES: usize = 2048;
-/// A group of two letters is seven bytes of the oldest payload, and a name, a number and an ID of ours.
+/// A group of two letters is seven bytes of the oldest payload, a consumer twelve: fewer than an entry of any map takes.
 const TINY_MAX_RATIO: usize = 16;
 const FOOTER_BYTES: usize = 10;
 const KINDS: &[u8] = &[15, 19, 21];
