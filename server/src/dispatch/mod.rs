@@ -40,8 +40,8 @@ macro_rules! ctx {
 }
 
 mod answers;
-pub mod busy;
 mod blocking;
+pub mod busy;
 mod deliveries;
 mod gate;
 mod gather;
