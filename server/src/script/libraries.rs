@@ -6,7 +6,7 @@ use super::convert::whole;
 use super::lua::{LUA_TTABLE, Lua, Raise, native};
 use super::random::Random;
 use super::sandbox::{may_change, wrong_type};
-use super::{bits, json, layout, msgpack};
+use super::{bits, json, layout, msgpack, strings};
 
 /// Adds them to the globals at `globals`.
 pub(super) fn install(lua: Lua, globals: c_int) {
@@ -20,6 +20,9 @@ pub(super) fn install(lua: Lua, globals: c_int) {
         push(lua);
         lua.set_named(globals, name);
     }
+    lua.get_named(globals, b"string");
+    strings::install(lua);
+    lua.pop(1);
     lua.get_named(globals, b"math");
     lua.push_native(native!(math_random), 0);
     lua.set_named(-2, b"random");
@@ -45,6 +48,10 @@ fn table_insert(lua: Lua) -> Result<c_int, Raise> {
             let at = whole(number(lua, 2)?) as i32;
             end = end.max(at);
             for index in (at..end).rev() {
+                if index & 0xffff == 0 {
+                    lua.look()?;
+                    lua.check_memory(0)?;
+                }
                 lua.get_at(1, index);
                 lua.set_at(1, index + 1);
             }
