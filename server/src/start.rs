@@ -120,7 +120,10 @@ fn serve(startup: Startup) -> Result<(), String> {
             let node = Node::new(id, server.clone(), seed.rotate_left(at as u32 + 1), unix_ms());
             Worker::new(WorkerParts { poll, node, mesh, server, arrivals, listeners, placing }).run();
         };
-        let handle = thread::Builder::new().name(format!("worker-{at}")).spawn(worker);
+        let handle = thread::Builder::new()
+            .name(format!("worker-{at}"))
+            .stack_size(WORKER_STACK_BYTES)
+            .spawn(worker);
         handles.push(handle.map_err(|error| format!("Can't start a worker: {error}"))?);
     }
     log::notice(&format!("Server initialized, {n_threads} worker(s)"));
@@ -144,6 +147,9 @@ fn serve(startup: Startup) -> Result<(), String> {
     log::warning("Skerry is now ready to exit, bye bye...");
     Ok(())
 }
+
+/// A script may nest calls and patterns as deep as Lua's limits let it; what is not used is not resident.
+const WORKER_STACK_BYTES: usize = 16 << 20;
 
 /// As Redis does by default (`disable-thp`): the kernel clears a huge page at its first touch, which stops a turn for milliseconds.
 fn disable_huge_pages() {

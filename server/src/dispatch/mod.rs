@@ -202,6 +202,7 @@ pub struct Node {
     scripts: Option<Box<Engine>>,
     /// The reply of the script that runs.
     script_out: Vec<u8>,
+    /// While a script runs too long.
     busy: busy::Busy,
 }
 
@@ -308,6 +309,10 @@ impl Node {
     /// Called once a turn, before anything else: the turn's time, and what the control plane has changed.
     pub fn begin_turn(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
+        if self.busy.last_look.take().is_some() {
+            // A script that kept us busy has ended by a bug.
+            self.server.scripts.set_idle();
+        }
         self.work.begin_turn();
         self.catch_up();
         self.shard.tell_time(now_ms);

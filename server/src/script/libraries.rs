@@ -6,11 +6,12 @@ use super::convert::whole;
 use super::lua::{LUA_TTABLE, Lua, Raise, native};
 use super::random::Random;
 use super::sandbox::{may_change, wrong_type};
-use super::{bits, json, layout, msgpack};
+use super::{bits, json, layout, msgpack, strings};
 
 /// Adds them to the globals at `globals`.
 pub(super) fn install(lua: Lua, globals: c_int) {
-    let libraries: [(&[u8], fn(Lua)); 4] = [
+    type Push = fn(Lua);
+    let libraries: [(&[u8], Push); 4] = [
         (b"cjson", json::push_library),
         (b"cmsgpack", msgpack::push_library),
         (b"bit", bits::push_library),
@@ -20,6 +21,9 @@ pub(super) fn install(lua: Lua, globals: c_int) {
         push(lua);
         lua.set_named(globals, name);
     }
+    lua.get_named(globals, b"string");
+    strings::install(lua);
+    lua.pop(1);
     lua.get_named(globals, b"math");
     lua.push_native(native!(math_random), 0);
     lua.set_named(-2, b"random");
@@ -45,6 +49,10 @@ fn table_insert(lua: Lua) -> Result<c_int, Raise> {
             let at = whole(number(lua, 2)?) as i32;
             end = end.max(at);
             for index in (at..end).rev() {
+                if index & 0xffff == 0 {
+                    lua.look()?;
+                    lua.check_memory(0)?;
+                }
                 lua.get_at(1, index);
                 lua.set_at(1, index + 1);
             }

@@ -551,6 +551,37 @@ impl Lua {
         unsafe { ffi::lua_sethook(self.0, Some(hook), ffi::LUA_MASKCOUNT, n) };
     }
 
+    /// Whether the script is to end: looks at the clock, and asks the host if it runs too long.
+    fn is_to_end(self) -> bool {
+        let core = self.core();
+        if core.is_ending.get() {
+            return true;
+        }
+        if core.started.get().elapsed() < core.patience.get() {
+            return false;
+        }
+        let has_written = core.rules.get().has_written;
+        let look = AssertUnwindSafe(|| core.with_host(|host| host.while_busy(has_written)));
+        match catch_unwind(look) {
+            Ok(Some(true)) => {}
+            Ok(_) => return false,
+            Err(panic) => core.panic.set(Some(panic)),
+        }
+        core.is_ending.set(true);
+        true
+    }
+
+    /// For long native code, now and then: an error if the script is to end.
+    pub(super) fn look(self) -> Result<(), Raise> {
+        match self.is_to_end() {
+            true => {
+                self.watch(1);
+                Err(Raise::Plain(KILLED.to_vec()))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Opens a standard library.
     pub(super) fn open(self, library: Library) {
         let open = match library {
@@ -588,6 +619,8 @@ pub(super) enum Library {
     Os,
 }
 
+const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
+
 /// Instructions between two looks at the clock, as in Redis.
 pub(super) const WATCH_EVERY: c_int = 100_000;
 
@@ -596,22 +629,11 @@ pub(super) const WATCH_EVERY: c_int = 100_000;
 /// Lua calls it with a thread of a `State`.
 unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     let lua = Lua(l);
-    let core = lua.core();
-    if !core.is_ending.get() {
-        if core.started.get().elapsed() < core.patience.get() {
-            return;
-        }
-        let has_written = core.rules.get().has_written;
-        let look = AssertUnwindSafe(|| core.with_host(|host| host.while_busy(has_written)));
-        match catch_unwind(look) {
-            Ok(Some(true)) => {}
-            Ok(_) => return,
-            Err(panic) => core.panic.set(Some(panic)),
-        }
-        core.is_ending.set(true);
+    if !lua.is_to_end() {
+        return;
     }
     lua.watch(1);
-    lua.unrefused(|| lua.push_string(b"Script killed by user with SCRIPT KILL."));
+    lua.unrefused(|| lua.push_string(KILLED));
     // SAFETY: the error is on the top of the stack, and this frame owns nothing.
     unsafe { ffi::lua_error(l) };
 }

@@ -18,11 +18,13 @@ mod layout;
 mod libraries;
 mod lua;
 mod msgpack;
+mod patterns;
 mod proof;
 mod random;
 pub mod registry;
 mod sandbox;
 mod shebang;
+mod strings;
 mod tokens;
 
 use std::any::Any;
