@@ -11,7 +11,20 @@ use support::peer::repository;
 use support::server::{Kind, Server};
 
 /// What runs on our server so far; the others need commands that it does not have yet.
-const READY: &[&str] = &["redis-cli", "redis-benchmark", "redis_py.py", "ioredis.js"];
+const READY: &[&str] = &[
+    "redis-cli",
+    "redis-benchmark",
+    "redis_py.py",
+    "redis_py_contended.py",
+    "stream_workers.py",
+    "rate_limit.py",
+    "info_scrape.py",
+    "ioredis.js",
+    "ioredis_scripts.js",
+    "stream_workers.js",
+    "rq_queue.py",
+    "celery_queue.py",
+];
 
 #[test]
 fn on_one_worker() {

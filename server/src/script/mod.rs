@@ -18,6 +18,7 @@ mod random;
 pub mod registry;
 mod sandbox;
 mod shebang;
+mod tokens;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
