@@ -83,6 +83,9 @@ impl Cost {
     }
 }
 
+/// A key and what it has cost.
+pub type KeyCost = (Box<[u8]>, Cost);
+
 /// One worker's counts.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -169,7 +172,7 @@ impl Hotkeys {
     }
 
     /// The sums of all workers: of all calls, of the sample, and by key.
-    pub fn sums(&self) -> (Cost, Cost, Vec<(Box<[u8]>, Cost)>) {
+    pub fn sums(&self) -> (Cost, Cost, Vec<KeyCost>) {
         let (mut all, mut sampled, mut keys) = (Cost::default(), Cost::default(), HashMap::new());
         for worker in 0..self.tables.len() {
             let table = self.table(worker);
