@@ -140,6 +140,8 @@ pub enum BlockedState {
     Waits,
     /// A key was filled, and all its keys are being lent.
     Called,
+    /// Its reply is made and about to be in its place: nobody can end the wait any more.
+    Answered,
 }
 
 /// What it waits for.
@@ -185,7 +187,7 @@ impl BlockedRequest {
     /// Ends the wait, if there is one and nobody has served it. Its answer is the dispatcher's, now or when its lend is there.
     pub fn end(&mut self, ending: Ending) -> EndOfWait {
         match self.state {
-            BlockedState::Asked => EndOfWait::Over,
+            BlockedState::Asked | BlockedState::Answered => EndOfWait::Over,
             BlockedState::Waits => self.claim.end(),
             BlockedState::Called if self.ending.is_some() => EndOfWait::Over,
             BlockedState::Called => {
@@ -393,7 +395,7 @@ impl Client {
 
     /// Whether it waits for a key, as CLIENT LIST tells.
     pub fn is_blocked(&self) -> bool {
-        self.blocked.as_ref().is_some_and(|blocked| blocked.state != BlockedState::Asked)
+        self.blocked.as_ref().is_some_and(|it| matches!(it.state, BlockedState::Waits | BlockedState::Called))
     }
 
     /// What it has sent that has not run: input, and what a transaction has queued.

@@ -278,6 +278,16 @@ impl Command {
             visit(index, flags);
         }
     }
+
+    /// Whether a count of keys in the request cannot be one: no number, none, or more than there are arguments.
+    pub fn miscounts_keys(&self, args: Args<'_>) -> bool {
+        let counted = self.keys.iter().filter(|spec| matches!(spec.find, Find::KeyNum { .. }));
+        counted.into_iter().any(|spec| {
+            let mut is_none = true;
+            spec.for_each(args, |_| is_none = false);
+            is_none
+        })
+    }
 }
 
 impl KeySpec {

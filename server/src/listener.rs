@@ -24,7 +24,7 @@ the default user. In this mode connections are only accepted from the loopback i
 computers, you may adopt one of the following solutions: 1) Disable protected mode by sending the command 'CONFIG SET protected-mode \
 no' from the loopback interface. 2) Set 'protected-mode no' in the configuration file and restart. 3) Start the server with \
 '--protected-mode no'. 4) Set a password for the default user (requirepass). NOTE: You only need to do one of the above things.\r\n";
-const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
+pub(crate) const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
 enum Listener {
     Tcp(TcpListener),
@@ -240,7 +240,8 @@ fn bind_unix(config: &Config) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn tcp_arrival(stream: TcpStream, peer: SocketAddr, config: &Config) -> Arrival {
+/// A TCP connection on its way to its worker.
+pub(crate) fn tcp_arrival(stream: TcpStream, peer: SocketAddr, config: &Config) -> Arrival {
     let socket = SockRef::from(&stream);
     // Neither failing is a reason to refuse the client.
     let _ = socket.set_tcp_nodelay(true);

@@ -89,6 +89,14 @@ impl Stats {
     }
 }
 
+/// What a command on a whole database does to one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Unchanged,
+    Removed,
+    Changed,
+}
+
 /// A key of one of the databases.
 type KeyName = (DbIndex, Box<[u8]>);
 
@@ -429,17 +437,15 @@ impl Shard {
         }
     }
 
-    /// Marks the clients that watch a key of `db` (all databases if `None`) that exists, or will after a SWAPDB: FLUSHDB and SWAPDB.
-    pub fn touch_database(
-        &mut self,
-        db: Option<DbIndex>,
-        mut exists: impl FnMut(&mut Self, DbIndex, &[u8]) -> bool,
-    ) {
-        let keys: Vec<(DbIndex, Box<[u8]>)> =
-            self.watches.keys().filter(|(d, _)| db.is_none_or(|db| db == *d)).cloned().collect();
-        for (d, key) in keys {
-            if exists(self, d, &key) {
-                self.touch_watchers(d, &key, false);
+    /// Marks the clients that watch a key of `db` of which `fate` says that it changes: FLUSHDB and SWAPDB.
+    pub fn touch_database(&mut self, db: DbIndex, mut fate: impl FnMut(&mut Self, &[u8]) -> Fate) {
+        let keys: Vec<KeyName> = self.watches.keys().filter(|(d, _)| *d == db).cloned().collect();
+        for (db, key) in keys {
+            match fate(self, &key) {
+                Fate::Unchanged => {}
+                // Of a key that was dead when it was watched: no change.
+                Fate::Removed => self.touch_watchers(db, &key, true),
+                Fate::Changed => self.touch_watchers(db, &key, false),
             }
         }
     }

@@ -227,6 +227,7 @@ impl Worker {
         self.run_waiting(started);
         self.publish();
         self.take_mail(started);
+        self.admit_visitors();
         self.node.wake_credit_waiters();
         self.node.note_closing();
         self.write_dirty();

@@ -9,7 +9,7 @@ use super::reply_help;
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Flags, Handler, KeyFlags, Script, counted, row};
 use crate::error::{CommandError, Outcome};
-use crate::script::registry::parse_sha;
+use crate::script::registry::{Kill, parse_sha};
 
 const RUNS: Flags = Flags::MOVABLEKEYS
     .with(Flags::NO_MANDATORY_KEYS)
@@ -77,8 +77,10 @@ fn flush(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-fn kill(_conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
-    Err(CommandError::text("NOTBUSY No scripts in execution right now."))
+fn kill(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
+    conn.server.scripts.kill(Kill::Script)?;
+    conn.reply.ok();
+    Ok(())
 }
 
 fn help(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {

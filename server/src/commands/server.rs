@@ -12,7 +12,7 @@ use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
-use crate::shard::DbIndex;
+use crate::shard::{DbIndex, Fate};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -81,7 +81,10 @@ fn flush(ctx: &mut Ctx<'_>, db: DbIndex) {
     if ctx.shard.keyspace(db).is_empty() {
         return;
     }
-    ctx.shard.touch_database(Some(db), exists);
+    ctx.shard.touch_database(db, |shard, key| match exists(shard, db, key) {
+        true => Fate::Removed,
+        false => Fate::Unchanged,
+    });
     withdraw_vectors(ctx, db);
     ctx.shard.stats.dirty += ctx.shard.keyspace(db).len() as u64;
     ctx.shard.flush(db);
@@ -111,8 +114,10 @@ fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if a != b {
         for db in [a, b] {
             // A watched key is touched if it is there now or will be there.
-            ctx.shard
-                .touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
+            ctx.shard.touch_database(db, |shard, key| match exists(shard, a, key) || exists(shard, b, key) {
+                true => Fate::Changed,
+                false => Fate::Unchanged,
+            });
             withdraw_vectors(ctx, db);
         }
         ctx.shard.swap_databases(a, b);

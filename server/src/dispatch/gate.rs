@@ -30,6 +30,7 @@ impl Node {
             || client.is_monitor
             || !client.is_authenticated
             || self.is_paused.is_some()
+            || self.server.scripts.is_busy()
             || row.is_protected
             || (self.memory.is_limited && row.command.flags.has(Flags::DENYOOM) && self.is_over_memory())
     }
@@ -57,6 +58,9 @@ impl Node {
             && let Some(verdict) = self.gate_of_subscriber(client, row, args)
         {
             return verdict;
+        }
+        if self.server.scripts.is_busy() && !command.flags.has(Flags::ALLOW_BUSY) {
+            return self.turn_away(client, row, super::busy::BUSY);
         }
         if client.is_monitor && command.flags.any(Flags::WRITE | Flags::READONLY | Flags::MAY_REPLICATE) {
             let text = "ERR Replica can't interact with the keyspace";

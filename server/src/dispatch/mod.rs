@@ -40,6 +40,7 @@ macro_rules! ctx {
 }
 
 mod answers;
+pub mod busy;
 mod blocking;
 mod deliveries;
 mod gate;
@@ -201,6 +202,7 @@ pub struct Node {
     scripts: Option<Box<Engine>>,
     /// The reply of the script that runs.
     script_out: Vec<u8>,
+    busy: busy::Busy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,6 +293,7 @@ impl Node {
             block_counts: BlockCounts::default(),
             scripts: None,
             script_out: Vec::new(),
+            busy: busy::Busy::default(),
             config,
             server,
         };

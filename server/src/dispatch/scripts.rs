@@ -5,6 +5,8 @@
 //! nobody to lend to, and a script waits only for jobs that hold keys.
 //! A call from a script is run as a command of EXEC is (`transaction::run_on_all`).
 
+use std::time::Duration;
+
 use skerry_resp::reply::{Proto, Reply};
 
 use super::Node;
@@ -243,11 +245,21 @@ impl Node {
         let is_out_of_memory =
             self.memory.is_limited && self.is_over_memory() && matches!(self.make_room(), Room::None);
         program.flags.may_run(is_read_only, is_out_of_memory)?;
-        let run = Run { args, n_keys: key_count(args)?, proto: client.proto, is_read_only, is_out_of_memory };
+        let run = Run {
+            args,
+            n_keys: key_count(args)?,
+            proto: client.proto,
+            is_read_only,
+            is_out_of_memory,
+            patience: Duration::from_millis(self.config.busy_reply_threshold),
+        };
         let before = (client.db, client.proto);
         let mut calls = Calls { node: self, client, others, script: args };
         let outcome = engine.run(&mut calls, program, &run, out);
         (client.db, client.proto) = before;
+        if self.busy.last_look.take().is_some() {
+            self.server.scripts.set_idle();
+        }
         outcome.map_err(CommandError::from)
     }
 }
@@ -314,6 +326,10 @@ impl Host for Calls<'_> {
             call.address = Some((false, "lua"));
             node.look_at_call(&call, &Argv::Sent(args));
         }
+    }
+
+    fn while_busy(&mut self, has_written: bool) -> bool {
+        self.node.while_busy(has_written)
     }
 
     fn refuse(&mut self, row: Option<&'static Row>, error: &[u8]) {

@@ -433,6 +433,14 @@ impl Node {
         let caller = client.caller();
         let proto = client.proto;
         match row.command.handler {
+            Handler::Plain(_)
+                if row.command.name == "ping" && client.subscribed.is_some() && proto == Proto::Resp2 =>
+            {
+                super::gate::pong_to_subscriber(&mut Reply::new(out, proto), args);
+            }
+            Handler::Conn(_) if row.command.name == "ssubscribe" => {
+                self.fail_into(out, out.len(), proto, &SSUBSCRIBE_DENIED);
+            }
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {

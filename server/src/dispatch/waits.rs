@@ -421,7 +421,10 @@ impl Node {
             }
         }
         match outcome {
-            Called::Answered => blocked.mask = 0,
+            Called::Answered => {
+                blocked.mask = 0;
+                blocked.state = BlockedState::Answered;
+            }
             Called::WaitsOn | Called::Coming => {
                 blocked.state = BlockedState::Waits;
                 if std::mem::take(&mut blocked.is_called_again) {

@@ -6,9 +6,20 @@ use super::convert::whole;
 use super::lua::{LUA_TTABLE, Lua, Raise, native};
 use super::random::Random;
 use super::sandbox::{may_change, wrong_type};
+use super::{bits, json, layout, msgpack};
 
 /// Adds them to the globals at `globals`.
 pub(super) fn install(lua: Lua, globals: c_int) {
+    let libraries: [(&[u8], fn(Lua)); 4] = [
+        (b"cjson", json::push_library),
+        (b"cmsgpack", msgpack::push_library),
+        (b"bit", bits::push_library),
+        (b"struct", layout::push_library),
+    ];
+    for (name, push) in libraries {
+        push(lua);
+        lua.set_named(globals, name);
+    }
     lua.get_named(globals, b"math");
     lua.push_native(native!(math_random), 0);
     lua.set_named(-2, b"random");

@@ -22,8 +22,8 @@ use mlua_sys as ffi;
 
 use super::Core;
 pub(super) use mlua_sys::{
-    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNONE, LUA_TNUMBER,
-    LUA_TSTRING, LUA_TTABLE, LUA_TUSERDATA,
+    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER,
+    LUA_TSTRING, LUA_TTABLE,
 };
 
 /// A Lua thread. Copied freely; it lives as long as the `State` it belongs to.
@@ -418,11 +418,6 @@ impl Lua {
         unsafe { ffi::lua_setmetatable(self.0, index) };
     }
 
-    /// Makes the table on the top of the stack the environment of the function at `index`.
-    pub(super) fn set_environment(self, index: c_int) {
-        unsafe { ffi::lua_setfenv(self.0, index) };
-    }
-
     pub(super) const GLOBALS: c_int = ffi::LUA_GLOBALSINDEX;
     pub(super) const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
 
@@ -551,8 +546,8 @@ impl Lua {
         [b"bad argument #", number.to_string().as_bytes(), b" to '", name, b"' (", text, b")"].concat()
     }
 
-    /// Calls `hook` every `n` instructions of this thread, and of those it makes from here on.
-    pub(super) fn set_hook(self, hook: ffi::lua_Hook, n: c_int) {
+    /// Has the hook called every `n` instructions of this thread, and of those it makes from here on.
+    pub(super) fn watch(self, n: c_int) {
         unsafe { ffi::lua_sethook(self.0, Some(hook), ffi::LUA_MASKCOUNT, n) };
     }
 
@@ -593,19 +588,30 @@ pub(super) enum Library {
     Os,
 }
 
-/// Raises `text` from a hook.
-/// # Safety
-/// Lua calls the hook that calls this, and that hook owns nothing.
-pub(super) unsafe fn raise_from_hook(l: *mut ffi::lua_State, text: &CStr) -> ! {
-    let lua = Lua(l);
-    lua.unrefused(|| lua.push_string(text.to_bytes()));
-    // SAFETY: the error is on the top of the stack, and nothing is owned here.
-    unsafe { ffi::lua_error(l) }
-}
+/// Instructions between two looks at the clock, as in Redis.
+pub(super) const WATCH_EVERY: c_int = 100_000;
 
-/// A hook's thread.
+/// Looks at the clock, and ends a script that is to end: again at every instruction, whatever it catches.
 /// # Safety
-/// Lua has given `l` to a hook.
-pub(super) unsafe fn of_hook(l: *mut ffi::lua_State) -> Lua {
-    Lua(l)
+/// Lua calls it with a thread of a `State`.
+unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+    let lua = Lua(l);
+    let core = lua.core();
+    if !core.is_ending.get() {
+        if core.started.get().elapsed() < core.patience.get() {
+            return;
+        }
+        let has_written = core.rules.get().has_written;
+        let look = AssertUnwindSafe(|| core.with_host(|host| host.while_busy(has_written)));
+        match catch_unwind(look) {
+            Ok(Some(true)) => {}
+            Ok(_) => return,
+            Err(panic) => core.panic.set(Some(panic)),
+        }
+        core.is_ending.set(true);
+    }
+    lua.watch(1);
+    lua.unrefused(|| lua.push_string(b"Script killed by user with SCRIPT KILL."));
+    // SAFETY: the error is on the top of the stack, and this frame owns nothing.
+    unsafe { ffi::lua_error(l) };
 }

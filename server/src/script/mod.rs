@@ -10,9 +10,14 @@
 //! Cost: a call from a script copies its arguments once, into a buffer that is reused, and reads its reply where it was written.
 
 mod api;
+mod bits;
 mod convert;
+mod json;
+mod json_reader;
+mod layout;
 mod libraries;
 mod lua;
+mod msgpack;
 mod proof;
 mod random;
 pub mod registry;
@@ -24,6 +29,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use skerry_resp::reply::{Proto, Reply};
@@ -40,6 +46,8 @@ pub use registry::{Reach, Registry, ScriptFlags, Sha, Source};
 pub trait Host {
     /// Runs a command, whose reply goes to the end of `out`.
     fn call(&mut self, row: &'static Row, args: Args<'_>, proto: Proto, out: &mut Vec<u8>);
+    /// The script runs longer than `patience`, and has written or not: called again and again; true if it is to end.
+    fn while_busy(&mut self, has_written: bool) -> bool;
     /// A call is refused before it runs.
     fn refuse(&mut self, row: Option<&'static Row>, error: &[u8]);
 }
@@ -71,6 +79,11 @@ struct Core {
     /// Of the replies that the script sees (`redis.setresp`).
     proto: Cell<Proto>,
     random: Cell<Random>,
+    started: Cell<Instant>,
+    patience: Cell<Duration>,
+    /// The script is to end, whatever it catches.
+    is_ending: Cell<bool>,
+    json: RefCell<Vec<json::JsonOptions>>,
     /// A panic below Lua, on its way to the caller.
     panic: Cell<Option<Box<dyn Any + Send>>>,
     /// Tables that scripts may not change, by identity.
@@ -89,6 +102,10 @@ impl Core {
             rules: Cell::default(),
             proto: Cell::default(),
             random: Cell::new(Random::new(0)),
+            started: Cell::new(Instant::now()),
+            patience: Cell::default(),
+            is_ending: Cell::new(false),
+            json: RefCell::default(),
             panic: Cell::new(None),
             protected: RefCell::default(),
             globals_identity: Cell::new(0),
@@ -131,6 +148,8 @@ pub struct Run<'a> {
     /// By a command that is for reading alone.
     pub is_read_only: bool,
     pub is_out_of_memory: bool,
+    /// How long it may run before others are told.
+    pub patience: Duration,
 }
 
 /// Why a script has no reply of its own.
@@ -225,6 +244,7 @@ impl Engine {
             lua.push_kept(program.function);
             sandbox::set_arguments(lua, run);
         });
+        self.state.core().patience.set(run.patience);
         self.call(host, rules, 0).map_err(|failed| failed.told_by(&registry::hex(&program.sha)))?;
         lua.unrefused(|| {
             convert::write_reply(lua, self.state.core().proto.get(), &mut Reply::new(out, run.proto))
@@ -241,6 +261,9 @@ impl Engine {
         // SAFETY: only the lifetime is widened. The pointer is taken out of the cell again before this function returns.
         let host: NonNull<dyn Host> = unsafe { std::mem::transmute(NonNull::from(host)) };
         core.host.set(Some(host));
+        core.started.set(Instant::now());
+        core.is_ending.set(false);
+        lua.watch(lua::WATCH_EVERY);
         let status = lua.call_protected(n_args, 1, sandbox::HANDLER);
         core.host.set(None);
         lua.settle_memory();

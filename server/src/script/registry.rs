@@ -4,7 +4,7 @@
 //! script that is flushed, or pushed out, is marked gone, which is all that the workers look at: no lock is taken by EVALSHA.
 //! As in Redis, scripts that came with EVAL are forgotten beyond 500, the least recently used first; those of SCRIPT LOAD stay.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
@@ -107,6 +107,59 @@ impl Source {
 pub struct Registry {
     scripts: Mutex<HashMap<Sha, Arc<Source>>>,
     clock: AtomicU64,
+    /// A script runs longer than `busy-reply-threshold`: what it is (`IDLE` if none does).
+    busy: AtomicU8,
+    is_to_end: AtomicBool,
+}
+
+const IDLE: u8 = 0;
+const BUSY: u8 = 1;
+/// It has changed something: it can't be ended.
+const BUSY_WRITER: u8 = 2;
+
+/// Which command wants a script to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kill {
+    /// SCRIPT KILL
+    Script,
+}
+
+impl Registry {
+    /// Whether a script runs too long, on any worker.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) != IDLE
+    }
+
+    /// A script runs too long.
+    pub fn set_busy(&self, has_written: bool) {
+        self.busy.store(if has_written { BUSY_WRITER } else { BUSY }, Relaxed);
+    }
+
+    /// It is over.
+    pub fn set_idle(&self) {
+        self.busy.store(IDLE, Relaxed);
+        self.is_to_end.store(false, Relaxed);
+    }
+
+    pub fn is_to_end(&self) -> bool {
+        self.is_to_end.load(Relaxed)
+    }
+
+    /// Ends the script that runs too long, if it may be ended.
+    pub fn kill(&self, _by: Kill) -> Result<(), CommandError> {
+        match self.busy.load(Relaxed) {
+            IDLE => Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
+            BUSY_WRITER => Err(CommandError::text(
+                "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
+                 script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+            )),
+            _ => {
+                self.is_to_end.store(true, Relaxed);
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Registry {

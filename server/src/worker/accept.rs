@@ -6,7 +6,7 @@ use mio::{Interest, Token};
 
 use super::{Arrival, Connection, Stream, Worker};
 use crate::client::{Client, Closing};
-use crate::listener::{Left, Listeners};
+use crate::listener::{Left, Listeners, TOO_MANY, tcp_arrival};
 
 impl Worker {
     pub(super) fn accept(&mut self, listener: usize) {
@@ -39,6 +39,23 @@ impl Worker {
 
     pub(super) fn admit_arrivals(&mut self) {
         while let Ok(arrival) = self.arrivals.try_recv() {
+            self.admit(arrival);
+        }
+    }
+
+    /// Connections that came while a script kept this worker busy.
+    pub(super) fn admit_visitors(&mut self) {
+        for visitor in self.node.take_visitors() {
+            self.server.connections_received.fetch_add(1, Ordering::Relaxed);
+            let n = self.server.n_clients.fetch_add(1, Ordering::Relaxed) + 1;
+            let own = usize::from(self.node.id.0);
+            self.server.workers[own].clients.fetch_add(1, Ordering::Relaxed);
+            let stream = mio::net::TcpStream::from_std(visitor.stream);
+            let mut arrival = tcp_arrival(stream, visitor.address, &self.node.config);
+            if n > u64::from(self.node.config.maxclients) {
+                self.server.connections_rejected.fetch_add(1, Ordering::Relaxed);
+                arrival.is_refused = Some(TOO_MANY);
+            }
             self.admit(arrival);
         }
     }

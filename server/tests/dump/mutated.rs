@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Peak {
 }
 
 /// The most that `work` held above what was held before.
-fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);
     let result = work();
@@ -134,7 +134,7 @@ fn check_round_trip(value: &Value<'_>, made_with: MadeWith<'_>) {
     assert!(same, "another value came back");
 }
 
-fn mutate(body: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
+pub(crate) fn mutate(body: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     for _ in 0..rng.within(1, 3) {
         let at = rng.below(body.len());
         match rng.below(12) {
