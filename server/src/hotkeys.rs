@@ -83,6 +83,9 @@ impl Cost {
     }
 }
 
+/// A key and what it has cost.
+pub type KeyCost = (Box<[u8]>, Cost);
+
 /// One worker's counts.
 #[derive(Debug, Default)]
 pub struct Table {

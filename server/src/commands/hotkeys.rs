@@ -6,7 +6,7 @@ use super::reply_help;
 use crate::args::{Args, is_word};
 use crate::command::{Command, Conn, Flags, Handler, row};
 use crate::error::{CommandError, Outcome};
-use crate::hotkeys::{Cost, Session};
+use crate::hotkeys::{Cost, KeyCost, Session};
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);
 /// Metrics that there are: CPU and NET.
@@ -150,7 +150,7 @@ fn hotkeys_get(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
 }
 
 /// The keys of the greatest costs, greatest first.
-fn reply_hottest(conn: &mut Conn<'_>, keys: &[(Box<[u8]>, Cost)], count: usize, of: fn(&Cost) -> u64) {
+fn reply_hottest(conn: &mut Conn<'_>, keys: &[KeyCost], count: usize, of: fn(&Cost) -> u64) {
     let mut costs: Vec<(u64, &[u8])> = keys.iter().map(|(key, cost)| (of(cost), &**key)).collect();
     costs.retain(|(cost, _)| *cost > 0);
     costs.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
