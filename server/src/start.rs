@@ -120,10 +120,8 @@ fn serve(startup: Startup) -> Result<(), String> {
             let node = Node::new(id, server.clone(), seed.rotate_left(at as u32 + 1), unix_ms());
             Worker::new(WorkerParts { poll, node, mesh, server, arrivals, listeners, placing }).run();
         };
-        let handle = thread::Builder::new()
-            .name(format!("worker-{at}"))
-            .stack_size(WORKER_STACK_BYTES)
-            .spawn(worker);
+        let handle =
+            thread::Builder::new().name(format!("worker-{at}")).stack_size(WORKER_STACK_BYTES).spawn(worker);
         handles.push(handle.map_err(|error| format!("Can't start a worker: {error}"))?);
     }
     log::notice(&format!("Server initialized, {n_threads} worker(s)"));
