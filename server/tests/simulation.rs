@@ -116,9 +116,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let n_disconnects = if random.chance(3) { 1 + random.below(2) } else { 0 };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         cluster.run(&mut random, n_disconnects);
-        if let Err(lost) = cluster.dismiss_blocked(&programs) {
-            return Err(lost);
-        }
+        cluster.dismiss_blocked(&programs)?;
         cluster.check_rest();
         let end = cluster.final_state();
         cluster.check_farewell();
