@@ -355,7 +355,7 @@ impl Writer {
             if index > 1 {
                 self.out.push(b',');
             }
-            if index as usize % CHECK_EVERY == 0 {
+            if (index as usize).is_multiple_of(CHECK_EVERY) {
                 self.lua.check_memory(self.out.len())?;
             }
             self.lua.get_at(-1, index);

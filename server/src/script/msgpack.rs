@@ -105,7 +105,7 @@ fn pack_number(out: &mut Vec<u8>, number: f64) {
         return;
     }
     match whole {
-        0..=0x7f | -32..=-1 => out.push(whole as u8),
+        -32..=0x7f => out.push(whole as u8),
         0x80..=0xff => out.extend_from_slice(&[0xcc, whole as u8]),
         0x100..=0xffff => {
             out.push(0xcd);

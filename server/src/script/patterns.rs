@@ -58,7 +58,7 @@ impl<'a> Matcher<'a> {
 
     fn step(&mut self) -> Result<(), Raise> {
         self.steps += 1;
-        if self.steps % LOOK_EVERY == 0 { self.lua.look() } else { Ok(()) }
+        if self.steps.is_multiple_of(LOOK_EVERY) { self.lua.look() } else { Ok(()) }
     }
 
     fn matches(&mut self, s: usize, p: usize) -> Matched {
