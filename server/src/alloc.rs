@@ -28,7 +28,7 @@ use std::cell::Cell;
 #[cfg(not(feature = "system-allocator"))]
 use std::ffi::c_void;
 use std::ffi::{c_int, c_long};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 #[cfg(not(feature = "system-allocator"))]
 use mimalloc::MiMalloc;
@@ -173,14 +173,28 @@ const MIB: usize = 1024 * KIB;
 /// Blocks of this size are watched one by one: `Purging` looks ten times a second, and gigabytes of them are freed in between.
 const LARGE_BYTES: usize = 64 * KIB;
 /// While resident memory is far above what is allowed, free blocks of this size keep but their first page: they lie between
-/// blocks in use, so purging does not get at them.
+/// blocks in use, so purging does not get at them. Each page is a fault for the block's next owner, so no more of them do so than
+/// is asked for.
 const SPARSE_BYTES: usize = 8 * KIB;
-static IS_SPARSE: AtomicBool = AtomicBool::new(false);
+/// How far that goes, of [`ALL`].
+static SPARSE_PART: AtomicU32 = AtomicU32::new(0);
+const ALL: u32 = 256;
 
-/// Whether resident memory is far above what is used and allowed.
-fn set_sparse(is_sparse: bool) {
-    IS_SPARSE.store(is_sparse, Relaxed);
+thread_local! {
+    /// What is carried over to the next block, in parts of [`ALL`].
+    static SPARSE_CARRY: Cell<u32> = const { Cell::new(0) };
 }
+
+/// Whether the block that is being freed is one of those that keep only their first page. Big ones go first: a call for one gives
+/// more pages, and lets the other cores forget as many.
+fn is_sparse_turn(part: u32, size: usize) -> bool {
+    const BIG_BYTES: usize = 32 * KIB;
+    let part = if size >= BIG_BYTES { (2 * part).min(ALL) } else { (4 * part).saturating_sub(3 * ALL) };
+    let carry = SPARSE_CARRY.get() + part;
+    SPARSE_CARRY.set(carry % ALL);
+    carry >= ALL
+}
+
 /// So much of freed large blocks keeps its pages, for buffers and values that come and go; less under a `maxmemory`.
 const KEPT_LARGE_BYTES: usize = 64 * MIB;
 static MAX_KEPT_LARGE: AtomicUsize = AtomicUsize::new(KEPT_LARGE_BYTES);
@@ -201,13 +215,14 @@ fn note_large(size: usize) {
 }
 
 /// Gives the pages of a large block that is about to be freed back to the system, if enough of that kind is kept already or
-/// memory is sparse.
+/// resident memory is too high above what is allowed.
 /// # Safety
 /// The block is allocated, has `size` bytes, and nobody reads it again.
 #[cold]
 unsafe fn give_back_large(block: *mut u8, size: usize) {
     const PAGE: usize = 4096;
-    if !IS_SPARSE.load(Relaxed) {
+    let part = SPARSE_PART.load(Relaxed);
+    if part == 0 || !is_sparse_turn(part, size) {
         if size < LARGE_BYTES || KEPT_LARGE.fetch_add(size, Relaxed) + size <= MAX_KEPT_LARGE.load(Relaxed) {
             return;
         }

@@ -121,6 +121,11 @@ impl Blocked {
         (self.lines.len(), self.lines.iter().filter(on_loss).count())
     }
 
+    /// Whether anybody waits who is told of the loss of a key.
+    pub fn is_loss_awaited(&self) -> bool {
+        self.n_on_loss > 0
+    }
+
     /// Clients that wait here.
     pub fn n_waiters(&self) -> usize {
         self.places.len()
@@ -283,8 +288,8 @@ pub enum EndOfWait {
     Ended,
     /// The owner is trying to serve it just now.
     Undecided,
-    /// It was served: its reply is on its way.
-    Served,
+    /// It is over already: it was served, and its reply is on its way, or somebody else has ended it.
+    Over,
 }
 
 impl Claim {
@@ -308,8 +313,7 @@ impl Claim {
         match self.0.compare_exchange(WAITING, ENDED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => EndOfWait::Ended,
             Err(TAKEN) => EndOfWait::Undecided,
-            Err(ENDED) => EndOfWait::Ended,
-            Err(_) => EndOfWait::Served,
+            Err(_) => EndOfWait::Over,
         }
     }
 
@@ -395,11 +399,14 @@ mod tests {
         assert_eq!(claim.end(), EndOfWait::Undecided);
         assert!(claim.give_back() && claim.take());
         claim.serve();
-        assert_eq!(claim.end(), EndOfWait::Served);
+        assert_eq!(claim.end(), EndOfWait::Over);
         let claim = Claim::default();
         assert!(claim.take());
         claim.abandon();
         assert!(!claim.give_back() && claim.has_ended());
-        assert_eq!(claim.end(), EndOfWait::Ended);
+        assert_eq!(claim.end(), EndOfWait::Over);
+        let claim = Claim::default();
+        assert_eq!((claim.end(), claim.end()), (EndOfWait::Ended, EndOfWait::Over));
+        assert!(!claim.take());
     }
 }

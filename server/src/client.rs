@@ -24,6 +24,7 @@ use crate::keyspace::Touch;
 use crate::output::{Placed, PlacedStrings};
 use crate::pubsub::Subscribed;
 use crate::shard::{DbIndex, ShardId};
+use crate::tracking::Tracking;
 
 /// Names a connection for its whole life: worker, slot, and the slot's generation (replies to gone clients are dropped).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +140,8 @@ pub enum BlockedState {
     Waits,
     /// A key was filled, and all its keys are being lent.
     Called,
+    /// Its reply is made and about to be in its place: nobody can end the wait any more.
+    Answered,
 }
 
 /// What it waits for.
@@ -184,10 +187,11 @@ impl BlockedRequest {
     /// Ends the wait, if there is one and nobody has served it. Its answer is the dispatcher's, now or when its lend is there.
     pub fn end(&mut self, ending: Ending) -> EndOfWait {
         match self.state {
-            BlockedState::Asked => EndOfWait::Served,
+            BlockedState::Asked | BlockedState::Answered => EndOfWait::Over,
             BlockedState::Waits => self.claim.end(),
+            BlockedState::Called if self.ending.is_some() => EndOfWait::Over,
             BlockedState::Called => {
-                self.ending.get_or_insert(ending);
+                self.ending = Some(ending);
                 EndOfWait::Ended
             }
         }
@@ -216,6 +220,9 @@ pub struct Client {
     pub is_reply_settled: bool,
     pub closing: Closing,
     pub is_no_evict: bool,
+    pub is_monitor: bool,
+    /// Its transaction runs.
+    pub is_executing: bool,
     /// CLIENT NO-TOUCH
     pub touch: Touch,
     pub is_unix: bool,
@@ -236,6 +243,8 @@ pub struct Client {
     pub watch_mask: u64,
     /// Names of the watched keys (EXEC holds them).
     pub watched: Vec<Box<[u8]>>,
+    /// What it asked for by CLIENT TRACKING.
+    pub tracking: Option<Box<Tracking>>,
     /// What it listens to; `None` if nothing.
     pub subscribed: Option<Box<Subscribed>>,
     /// Its last request waits for a key, or may yet.
@@ -304,6 +313,8 @@ impl Client {
             is_reply_settled: false,
             closing: Closing::No,
             is_no_evict: false,
+            is_monitor: false,
+            is_executing: false,
             touch: Touch::Marks,
             is_unix: false,
             name: Vec::new(),
@@ -321,6 +332,7 @@ impl Client {
             multi: None,
             watch_mask: 0,
             watched: Vec::new(),
+            tracking: None,
             subscribed: None,
             blocked: None,
             parser: Parser::default(),
@@ -359,6 +371,12 @@ impl Client {
         Caller { client: self.id, db: self.db, touch: self.touch }
     }
 
+    /// Whether the keys that it reads now are noted.
+    #[inline]
+    pub fn notes_reads(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|tracking| tracking.notes_reads())
+    }
+
     /// How many requests it may have unanswered elsewhere: their replies together stay bounded.
     pub fn max_pending(&self) -> usize {
         (MAX_ANSWERS_UNDER_WAY / self.answer_bytes.max(1)).clamp(MIN_PENDING, MAX_PENDING)
@@ -377,7 +395,7 @@ impl Client {
 
     /// Whether it waits for a key, as CLIENT LIST tells.
     pub fn is_blocked(&self) -> bool {
-        self.blocked.as_ref().is_some_and(|blocked| blocked.state != BlockedState::Asked)
+        self.blocked.as_ref().is_some_and(|it| matches!(it.state, BlockedState::Waits | BlockedState::Called))
     }
 
     /// What it has sent that has not run: input, and what a transaction has queued.
@@ -427,8 +445,8 @@ impl Client {
     /// it has not begun.
     pub fn is_owed_replies(&self) -> bool {
         if self.is_blocked() {
-            // It waits for nothing but its key, and the dead eat nothing.
-            return self.out.len() > self.out_at;
+            // It waits for nothing but its key, and the dead eat nothing. The last slot is that request's.
+            return self.pending.len() > 1 || self.unsent() > 0;
         }
         let is_running = self.is_queued || !matches!(self.parked, Parked::No | Parked::Pause);
         is_running || (self.parked != Parked::Pause && (!self.pending.is_empty() || self.unsent() > 0))

@@ -278,6 +278,16 @@ impl Command {
             visit(index, flags);
         }
     }
+
+    /// Whether a count of keys in the request cannot be one: no number, none, or more than there are arguments.
+    pub fn miscounts_keys(&self, args: Args<'_>) -> bool {
+        let counted = self.keys.iter().filter(|spec| matches!(spec.find, Find::KeyNum { .. }));
+        counted.into_iter().any(|spec| {
+            let mut is_none = true;
+            spec.for_each(args, |_| is_none = false);
+            is_none
+        })
+    }
 }
 
 impl KeySpec {
@@ -433,13 +443,13 @@ impl<'a> Ctx<'a> {
     /// **The one call by which a write reports itself** (see `Shard::changed`).
     #[inline]
     pub fn changed(&mut self, key: &Key<'_>, class: EventClass, event: &'static str) {
-        self.shard.changed(self.caller.db, key.bytes, class, event);
+        self.shard.changed_by(self.caller.client, self.caller.db, key.bytes, class, event);
     }
 
     /// Touches `key` for WATCH: a command that Redis counts as a write has looked at it and changed nothing.
     #[inline]
     pub fn touched(&mut self, key: &Key<'_>) {
-        self.shard.touched(self.caller.db, key.bytes);
+        self.shard.touched(self.caller.client, self.caller.db, key.bytes);
     }
 
     /// Reports `event` on a collection that has lost elements, and removes it if none is left.

@@ -38,6 +38,9 @@ pub struct WorkerStats {
     pub evictable_bytes: AtomicU64,
     /// The configuration under which that was told.
     pub evictable_generation: AtomicU64,
+    /// Keys, and keys times clients, in the table of tracked keys.
+    pub tracked_keys: AtomicU64,
+    pub tracked_items: AtomicU64,
     /// Reads and writes of client sockets.
     pub reads: AtomicU64,
     pub writes: AtomicU64,
@@ -132,6 +135,11 @@ pub struct Server {
     pub connections: crate::connections::Connections,
     pub command_logs: crate::command_log::CommandLogs,
     pub latency: crate::latency::LatencyMonitor,
+    pub hotkeys: crate::hotkeys::Hotkeys,
+    /// Who monitors.
+    pub monitors: crate::monitors::Monitors,
+    /// Who tracks keys by prefix.
+    pub prefixes: crate::tracking::Prefixes,
     /// Who listens to which channels.
     pub subscriptions: crate::pubsub::Subscriptions,
     /// The scripts that EVALSHA finds.
@@ -173,6 +181,9 @@ impl Server {
             connections: crate::connections::Connections::default(),
             command_logs: crate::command_log::CommandLogs::default(),
             latency: crate::latency::LatencyMonitor::default(),
+            hotkeys: crate::hotkeys::Hotkeys::new(n_shards),
+            monitors: crate::monitors::Monitors::default(),
+            prefixes: crate::tracking::Prefixes::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
             scripts: crate::script::Registry::default(),
         }

@@ -13,6 +13,7 @@ use crate::config::KeyspaceEvents;
 use crate::events::{Event, EventSinks};
 use crate::evict::Candidates;
 use crate::keyspace::{AccessClock, FieldsLeft, HashSeed, Key, Keyspace, Tracking};
+use crate::tracking::{TrackingNews, TrackingTable};
 
 /// Which shard (= which worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +89,14 @@ impl Stats {
     }
 }
 
+/// What a command on a whole database does to one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Unchanged,
+    Removed,
+    Changed,
+}
+
 /// A key of one of the databases.
 type KeyName = (DbIndex, Box<[u8]>);
 
@@ -155,6 +164,8 @@ pub struct Shard {
     hash_seed: HashSeed,
     /// Who is told of events.
     events: EventSinks,
+    /// Clients that cache keys of this shard.
+    pub tracking: TrackingNews,
     /// Whether `changed` has more to do than count.
     is_observed: bool,
     /// Names of vector sets whose codes want to be looked after (`vector::upkeep_slice`).
@@ -185,6 +196,7 @@ impl Shard {
             all_written_at: 0,
             hash_seed,
             events: EventSinks::default(),
+            tracking: TrackingNews::default(),
             is_observed: false,
             upkeep: VecDeque::new(),
             is_modification_tracked: false,
@@ -277,6 +289,24 @@ impl Shard {
         }
     }
 
+    /// The same of a change that a client's command has made: its own tracking may not want to know.
+    #[inline]
+    pub fn changed_by(
+        &mut self,
+        writer: ClientId,
+        db: DbIndex,
+        key: &[u8],
+        class: EventClass,
+        event: &'static str,
+    ) {
+        self.stats.dirty += 1;
+        if self.is_observed {
+            self.tracking.writer = Some(writer);
+            self.tell_observers(db, key, class, event);
+            self.tracking.writer = None;
+        }
+    }
+
     /// A change of `key` that Redis does not count as one of its value (a consumer group's): its event is told, but who watches
     /// the key is not disturbed.
     #[inline]
@@ -297,10 +327,30 @@ impl Shard {
 
     /// No change, but WATCH is to take it for one: Redis's modules touch every key that they open for writing.
     #[inline]
-    pub fn touched(&mut self, db: DbIndex, key: &[u8]) {
+    pub fn touched(&mut self, writer: ClientId, db: DbIndex, key: &[u8]) {
         if self.is_observed {
+            self.tracking.writer = Some(writer);
             self.note_write(db, key, false);
+            self.tracking.writer = None;
         }
+    }
+
+    /// Somebody tracks what it reads from here on.
+    pub fn begin_tracking(&mut self) {
+        self.tracking.table = Some(Box::new(TrackingTable::new(self.hash_seed)));
+        self.is_observed = true;
+    }
+
+    /// Whether somebody tracks by prefix.
+    pub fn set_broadcasting(&mut self, is_broadcasting: bool) {
+        self.tracking.is_broadcasting = is_broadcasting;
+        self.is_observed = self.has_observers();
+    }
+
+    /// FLUSHALL and FLUSHDB: clients that track are to forget everything.
+    pub fn flush_tracking(&mut self) {
+        self.tracking.flush();
+        self.is_observed = self.has_observers();
     }
 
     #[cold]
@@ -320,6 +370,9 @@ impl Shard {
         }
         if let Some(changes) = &mut self.guest_changes {
             changes.push((db, key.into()));
+        }
+        if self.tracking.is_on() {
+            self.tracking.note(&Key::new(key, self.hash_seed), self.tracking.writer);
         }
         self.touch_watchers(db, key, is_expiry);
     }
@@ -384,17 +437,15 @@ impl Shard {
         }
     }
 
-    /// Marks the clients that watch a key of `db` (all databases if `None`) that exists, or will after a SWAPDB: FLUSHDB and SWAPDB.
-    pub fn touch_database(
-        &mut self,
-        db: Option<DbIndex>,
-        mut exists: impl FnMut(&mut Self, DbIndex, &[u8]) -> bool,
-    ) {
-        let keys: Vec<(DbIndex, Box<[u8]>)> =
-            self.watches.keys().filter(|(d, _)| db.is_none_or(|db| db == *d)).cloned().collect();
-        for (d, key) in keys {
-            if exists(self, d, &key) {
-                self.touch_watchers(d, &key, false);
+    /// Marks the clients that watch a key of `db` of which `fate` says that it changes: FLUSHDB and SWAPDB.
+    pub fn touch_database(&mut self, db: DbIndex, mut fate: impl FnMut(&mut Self, &[u8]) -> Fate) {
+        let keys: Vec<KeyName> = self.watches.keys().filter(|(d, _)| *d == db).cloned().collect();
+        for (db, key) in keys {
+            match fate(self, &key) {
+                Fate::Unchanged => {}
+                // Of a key that was dead when it was watched: no change.
+                Fate::Removed => self.touch_watchers(db, &key, true),
+                Fate::Changed => self.touch_watchers(db, &key, false),
             }
         }
     }
@@ -506,6 +557,7 @@ impl Shard {
             || self.guest_changes.is_some()
             || self.is_stamping
             || self.events.is_open()
+            || self.tracking.is_on()
             || self.is_modification_tracked
     }
 
@@ -539,11 +591,14 @@ impl Shard {
 
     /// Whether something deleted waits to be freed.
     pub fn has_garbage(&self) -> bool {
-        self.keyspaces.iter().any(Keyspace::has_garbage)
+        !self.tracking.garbage.is_empty() || self.keyspaces.iter().any(Keyspace::has_garbage)
     }
 
     /// Frees about `budget` elements of what was deleted; true if more is left.
     pub fn free_slice(&mut self, budget: usize) -> bool {
+        if !self.tracking.garbage.is_empty() && self.tracking.free_slice(budget) {
+            return true;
+        }
         for keyspace in self.keyspaces.iter_mut().filter(|keyspace| keyspace.has_garbage()) {
             if !keyspace.free_slice(budget) {
                 return true;

@@ -153,9 +153,6 @@ fn live_and_die(server: &Server, what: What, bounds: &Bounds) -> (i64, usize) {
     })
 }
 
-/// What the buffers of batches may have grown since the first requests.
-const KEPT_BATCHES: i64 = 1 << 20;
-
 fn run(kind: Kind, what: What) {
     let bounds = bounds();
     let server = Server::start(kind, &["--turn-trace".into(), "yes".into()]);
@@ -186,9 +183,8 @@ fn run(kind: Kind, what: What) {
     let lines = lines.iter().map(|line| String::from_utf8_lossy(line.text().expect("text")).into_owned());
     let lines: Vec<String> = lines.collect();
     println!("{}", lines.join("\n"));
-    // Batches between workers grow to what the load asks of them, and stay for the next.
-    let kept = if kind == (Kind::Skerry { threads: 1 }) { BUFFER_BYTES } else { KEPT_BATCHES };
-    assert!(used - empty <= (empty / 50).max(kept), "{} bytes stay", used - empty);
+    let n_workers = lines.len() as i64;
+    assert!(used - empty <= (empty / 50).max(BUFFER_BYTES * n_workers), "{} bytes stay", used - empty);
     for line in lines {
         let of = |name: &str| -> u64 {
             let number = line.split(name).nth(1).and_then(|rest| rest.split(' ').next());

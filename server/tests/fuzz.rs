@@ -74,7 +74,8 @@ const DICTIONARY: &[&str] = &[
 ];
 /// Rows that answer with an error as a Redis without cluster, without a config file, does.
 // Nothing is busy here for KILL to end (`scripts_busy` shows that), and DEBUG is refused.
-const ERRORS_ONLY: &[&str] = &["readonly", "readwrite", "asking", "cluster", "config|rewrite", "script|debug", "script|kill"];
+const ERRORS_ONLY: &[&str] =
+    &["readonly", "readwrite", "asking", "cluster", "config|rewrite", "script|debug", "script|kill"];
 
 #[test]
 fn commands_and_bytes() {
@@ -313,9 +314,9 @@ fn is_harmless(argv: &Argv) -> bool {
         // These wait, or answer with more or fewer than one reply.
         ("wait" | "waitaof" | "xread" | "xreadgroup" | "function", _) => false,
         // A mutation may make a loop without an end.
-        ("eval" | "evalsha" | "script", _) => {
-            !argv.iter().any(|a| memchr::memmem::find(a, b"while").is_some() || memchr::memmem::find(a, b"1e").is_some())
-        }
+        ("eval" | "evalsha" | "script", _) => !argv
+            .iter()
+            .any(|a| memchr::memmem::find(a, b"while").is_some() || memchr::memmem::find(a, b"1e").is_some()),
         (name, _) if ["bl", "br", "bz"].iter().any(|b| name.starts_with(b)) => false,
         ("client", "pause" | "reply") => false,
         ("debug", "sleep" | "segfault" | "panic" | "restart" | "oom" | "set-active-expire") => false,
@@ -372,7 +373,8 @@ fn row_of(argv: &Argv) -> String {
     let text =
         |n: usize| argv.get(n).map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
     match &text(0)[..] {
-        "client" | "config" | "command" | "object" | "memory" | "module" | "cluster" | "pubsub" | "script" | "function"
+        "client" | "config" | "command" | "object" | "memory" | "module" | "cluster" | "pubsub"
+        | "script" | "function"
             if argv.len() > 1 =>
         {
             format!("{}|{}", text(0), text(1))

@@ -51,6 +51,11 @@ fn kill_under_load(kind: Kind, seed: u64) {
     let n_kills = std::env::var("SKERRY_KILLS").map_or(200, |n| n.parse().expect("a number"));
     let server = Server::start(kind, &[]);
     let mut control = server.connect();
+    // Victims hear no errors: what they ask for has to be there.
+    let mut asked = words(&["COMMAND", "INFO"]);
+    asked.extend(words(&["blmove", "bzmpop", "xreadgroup", "eval", "wait", "client|tracking", "ssubscribe"]));
+    let known = control.call(&asked).items().expect("a list");
+    assert!(known.iter().all(|entry| entry.clone().items().is_some()), "not all of {asked:?} are known");
     for n in 0..N_ITEMS {
         control.call(&["RPUSH", &list(n % N_LISTS), &format!("item-{n}")]);
     }

@@ -30,6 +30,12 @@ const EXTENSIONS: &[(&str, &str)] = &[
     ("commandlog|help", "Valkey 8.1"),
     ("commandlog|len", "Valkey 8.1"),
     ("commandlog|reset", "Valkey 8.1"),
+    ("hotkeys", "Redis 8.6"),
+    ("hotkeys|get", "Redis 8.6"),
+    ("hotkeys|help", "Redis 8.6"),
+    ("hotkeys|reset", "Redis 8.6"),
+    ("hotkeys|start", "Redis 8.6"),
+    ("hotkeys|stop", "Redis 8.6"),
     ("vmadd", "VADD of many elements"),
     ("vmrem", "VREM of many elements"),
 ];

@@ -13,7 +13,11 @@
 //!    - if both are of WATCH, UNWATCH and EXEC.
 //!
 //!    Else they may pass each other: reads of one client on different shards are concurrent when they are pipelined.
-//! 4. what a client that has gone away left unanswered may have happened or not, but nothing that had to follow it without it.
+//! 4. a blocked client is served in the moment in which a command of one shard has filled its key, first come first served; a moment
+//!    later, still in its turn, if its keys or those of that command have several owners (its key is held meanwhile). A wait ends
+//!    by its timeout, CLIENT UNBLOCK or the end of its client; what begins after that end gives it nothing. In the end nobody waits for
+//!    what is there.
+//! 5. what a client that has gone away left unanswered may have happened or not, but nothing that had to follow it without it.
 //!
 //! What the design makes of parts that are not atomic together is not taken for more: WATCH of keys on several shards counts as one
 //! operation on each, and a DBSIZE outside a transaction as none.
@@ -45,6 +49,7 @@ use cluster::{Cluster, show};
 use faults::{CANNOT_IMITATE, Lost, Shim};
 use program::{Author, Profile, Program, keys_in_play};
 use rng::Rng;
+use skerry_server::dispatch::BlockCounts;
 
 /// Sets these programs apart from those of the other tests.
 const STREAM: u64 = 0x5851_f42d_4c95_7f2d;
@@ -67,6 +72,7 @@ struct Counts {
     slices: u64,
     plans_committed: u64,
     plans_voided: u64,
+    blocked: BlockCounts,
 }
 
 /// Why a seed failed.
@@ -88,6 +94,8 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         Profile::Transactions,
         Profile::Runs,
         Profile::Vectors,
+        Profile::Lists,
+        Profile::Lists,
     ];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
@@ -108,10 +116,13 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let n_disconnects = if random.chance(3) { 1 + random.below(2) } else { 0 };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         cluster.run(&mut random, n_disconnects);
+        if let Err(lost) = cluster.dismiss_blocked(&programs) {
+            return Err(lost);
+        }
         cluster.check_rest();
         let end = cluster.final_state();
         cluster.check_farewell();
-        end
+        Ok(end)
     }));
     let history = cluster.history(&programs);
     counts.seeds += 1;
@@ -125,6 +136,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         counts.slices += node.work.counts.slices;
         counts.plans_committed += node.work.counts.committed;
         counts.plans_voided += node.work.counts.voided;
+        counts.blocked.add(&node.block_counts);
     }
     let failed =
         |what: &str| format!("seed {seed} ({n_nodes} nodes, {profile:?}): {what}\n{}", show(&history));
@@ -135,6 +147,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Failure::Broken(failed(&text.unwrap_or_else(|| "a panic without words".into())))
     })?;
+    let end = end.map_err(|lost| Failure::Unexplained(failed(&format!("a lost wake-up: {lost}"))))?;
     match explain(&history, N_CLIENTS, &end) {
         Verdict::Explained(_) => Ok(()),
         Verdict::Impossible(dead_end) => Err(Failure::Unexplained(failed(&format!(
@@ -166,6 +179,7 @@ fn every_history_is_strictly_serialisable() {
     if n_seeds >= 100 {
         let exercised = [counts.slices, counts.plans_committed, counts.plans_voided];
         assert!(exercised.iter().all(|n| *n > 0), "the seeds exercise too little: {counts:?}");
+        assert!(counts.blocked.are_all_met(), "the seeds exercise too little: {counts:?}");
         assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
         assert!(
             counts.lends > 0 && counts.whole_shard_lends > 0,
@@ -176,11 +190,11 @@ fn every_history_is_strictly_serialisable() {
 
 /// Runs seeds with a planted fault. The checker must find it: panics and lost replies do not count. Many seeds must pass: a
 /// fault that breaks everything proves little.
-fn find(shim: impl Fn() -> Shim) {
+fn find(profile: Profile, shim: impl Fn() -> Shim) {
     let (mut n_found, mut n_passed, mut n_broken, mut n_unplayed) = (0, 0, 0, 0);
     let mut first = None;
     for seed in 0..FAULT_SEEDS {
-        match run_seed(seed, Some(Profile::Strings), shim(), &mut Counts::default()) {
+        match run_seed(seed, Some(profile), shim(), &mut Counts::default()) {
             Ok(()) => n_passed += 1,
             Err(Failure::Unexplained(text)) => {
                 n_found += 1;
@@ -202,15 +216,26 @@ const FAULT_SEEDS: u64 = 300;
 
 #[test]
 fn a_lost_hold_is_found() {
-    find(|| Shim::LostHold(Lost::default()));
+    find(Profile::Strings, || Shim::LostHold(Lost::default()));
 }
 
 #[test]
 fn two_requests_in_the_wrong_order_are_found() {
-    find(|| Shim::WrongOrder);
+    find(Profile::Strings, || Shim::WrongOrder);
 }
 
 #[test]
 fn a_release_before_the_run_is_found() {
-    find(|| Shim::EarlyRelease(Lost::default()));
+    find(Profile::Strings, || Shim::EarlyRelease(Lost::default()));
+}
+
+#[test]
+fn a_lost_wake_up_is_found() {
+    find(Profile::Lists, || Shim::LostWake);
+}
+
+/// Without the one claim an element goes to a client whose wait is over.
+#[test]
+fn a_wait_that_is_ended_twice_is_found() {
+    find(Profile::Lists, || Shim::OwnClaim);
 }

@@ -18,6 +18,16 @@ pub(crate) struct Candidate {
     pub(crate) id: NodeId,
 }
 
+impl Candidate {
+    /// Ordered as candidates are, in one comparison.
+    pub(crate) fn key(&self) -> u64 {
+        let bits = self.distance.to_bits();
+        // As `total_cmp`: of negative ones all bits are turned, of the others the sign.
+        let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+        u64::from(ordered) << 32 | u64::from(self.id.0)
+    }
+}
+
 impl Eq for Candidate {}
 
 impl Ord for Candidate {
@@ -61,7 +71,7 @@ const EXPANDED: u32 = 1 << 31;
 const BLOCK: usize = 16;
 
 /// Distances and ids lie apart, so that a place is found by comparing whole blocks of distances: halving them one
-/// after the other waits for each comparison. 40, 150 and 300 places: see ARCHITECTURE.md.
+/// after the other waits for each comparison.
 #[derive(Default)]
 pub(crate) struct SortedPool {
     ef: usize,
@@ -108,7 +118,7 @@ impl Pool for SortedPool {
     #[inline]
     fn insert(&mut self, candidate: Candidate, _role: Role) -> bool {
         let Candidate { distance, id } = candidate;
-        if distance >= self.bound() {
+        if distance >= self.bound() || self.ef == 0 {
             return false;
         }
         let at = self.place_of(distance);

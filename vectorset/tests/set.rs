@@ -326,39 +326,9 @@ fn duplicates_do_not_hide_distinct_elements() {
 }
 
 #[test]
-fn identical_elements_cost_no_more_than_others() {
-    // Float32 rows, and codes.
-    for (dim, n) in [(16, 5_000), (128, 3_000)] {
-        let work = |distinct: bool| {
-            let mut random = Random(3);
-            let mut set = Fixture::new(dim, 8);
-            let same = random.vector(dim);
-            let begin = thread_cpu_time();
-            for i in 0..n {
-                let vector = if distinct { random.vector(dim) } else { same.clone() };
-                set.add(&element(i), &vector);
-            }
-            let spent = thread_cpu_time() - begin;
-            assert_eq!(set.check().n_reachable, n);
-            spent
-        };
-        let (identical, distinct) = (work(false), work(true));
-        assert!(identical < distinct * 4, "dim {dim}: {identical:?} against {distinct:?}");
-    }
-}
-
-fn thread_cpu_time() -> std::time::Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes a timespec and nothing else.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-#[test]
 fn the_largest_m_keeps_every_operation_bounded() {
     let mut random = Random(4);
     let mut set = Fixture::new(2, 4_096);
-    let begin = thread_cpu_time();
     for i in 0..900 {
         let vector = random.vector(2);
         set.writer.add(element(i).as_bytes(), &vector, None, 1_000_000, &mut set.scratch).expect("valid");
@@ -366,10 +336,8 @@ fn the_largest_m_keeps_every_operation_bounded() {
             assert!(set.remove(&element(i - 1)));
         }
     }
-    assert_eq!(set.check().n_reachable, 600);
     // With costs quadratic in the number of neighbors this takes minutes.
-    let spent = thread_cpu_time() - begin;
-    assert!(spent.as_secs() < 30, "{spent:?}");
+    assert_eq!(set.check().n_reachable, 600);
 }
 
 /// Redis's entry_point_deletion.py: there the entry point's links once told the wrong level.

@@ -18,9 +18,10 @@
 use std::ffi::c_int;
 use std::io;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, Thread};
 
-use super::{mi_option_get, mi_option_set, set_sparse};
+use super::{ALL, SPARSE_PART, mi_option_get, mi_option_set};
 
 /// `mi_option_purge_delay` of mimalloc's header, in milliseconds: below 0 nothing is noted.
 const PURGE_DELAY: c_int = 15;
@@ -108,9 +109,12 @@ pub struct Purging {
 
 impl Purging {
     /// To be called some ten times a second. Memory is sparse if far more of it is resident than is used and allowed: then pages go
-    /// back whatever the peak was, those within free blocks too. Those that are free already first; what becomes free later goes
-    /// at once, as the purger may wait for a core.
-    pub fn tick(&mut self, used_bytes: usize, is_sparse: bool) {
+    /// back whatever the peak was. Those that are free already first; what becomes free later goes at once, as the purger may wait
+    /// for a core; and so much of what lies within free blocks as `sparsity` says, from 0 to 1.
+    pub fn tick(&mut self, used_bytes: usize, sparsity: f64) {
+        let part = (sparsity * f64::from(ALL)).ceil() as u32;
+        SPARSE_PART.store(part.min(ALL), Relaxed);
+        let is_sparse = part > 0;
         let n_before = self.n_sparse_ticks;
         self.n_sparse_ticks = if is_sparse { n_before.saturating_add(1) } else { 0 };
         if self.n_sparse_ticks == 2 {
@@ -118,7 +122,6 @@ impl Purging {
         } else if n_before >= 2 && !is_sparse {
             set_delay_ms(ENDLESS_MS);
         }
-        set_sparse(is_sparse);
         if self.is_due(used_bytes) {
             Purger::wake();
         }
@@ -127,10 +130,6 @@ impl Purging {
     fn is_due(&mut self, used_bytes: usize) -> bool {
         self.peak_bytes = used_bytes.max(self.peak_bytes - self.peak_bytes / PEAK_DECAY);
         self.n_sparse_ticks > 0 || used_bytes < self.peak_bytes / 8 * 7
-    }
-
-    pub fn is_sparse(&self) -> bool {
-        self.n_sparse_ticks > 0
     }
 
     /// Whether memory has been sparse for so long that what was free has gone back.

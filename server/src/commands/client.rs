@@ -11,24 +11,25 @@ use std::sync::atomic::Ordering;
 use skerry_resp::number;
 use skerry_resp::reply::Proto;
 
-use super::{part_integer, reply_help};
+use super::{client_tracking, part_bulk, part_integer, reply_help};
 use crate::args::{Args, is_word};
 use crate::blocked::EndOfWait;
-use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, ReplyMode};
+use crate::client::{BlockedRequest, BlockedState, Client, Closing, Ending, Parked, ReplyMode};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Touch;
 use crate::pubsub::Subscribed;
+use crate::tracking::Mode;
 
 #[rustfmt::skip]
 pub const SUBCOMMANDS: &[Command] = &[
     row("client|getname", 2, Handler::Conn(client_getname), "The connection's name").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
-    row("client|getredir", 2, Handler::Conn(client_getredir), "Where invalidation messages of this connection go").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|getredir", 2, Handler::Conn(client_tracking::client_getredir), "Where invalidation messages of this connection go").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|help", 2, Handler::Conn(client_help), "The subcommands of CLIENT").flags(Flags::LOADING.with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|id", 2, Handler::Conn(client_id), "The connection's number").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|info", 2, Handler::Conn(client_info), "What CLIENT LIST says of this connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
     row("client|kill", -3, Handler::Split(client_kill, Merge::Custom(client_kill_merge)), "Closes connections by address, number, age, type or user").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
-    row("client|list", -2, Handler::Split(client_list, Merge::Text), "One line for each connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
+    row("client|list", -2, Handler::Split(client_list, Merge::Custom(client_list_merge)), "One line for each connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["nondeterministic_output"]),
     row("client|no-evict", 3, Handler::Conn(client_no_evict), "Keeps the connection out of client eviction").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|no-touch", 3, Handler::Conn(client_no_touch), "Lets the connection's reads leave the keys' clocks alone").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|pause", -3, Handler::Conn(client_pause), "Makes all requests, or all writes, wait for a while").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
@@ -36,6 +37,9 @@ pub const SUBCOMMANDS: &[Command] = &[
     row("client|setinfo", 4, Handler::Conn(client_setinfo), "Notes the client library's name or version").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     row("client|setname", 3, Handler::Conn(client_setname), "Names the connection").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION).tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     row("client|unblock", -3, Handler::Split(client_unblock, Merge::Sum), "Ends the wait of another connection").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|caching", 3, Handler::Conn(client_tracking::client_caching), "Whether what the next request reads is tracked").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|tracking", -3, Handler::Conn(client_tracking::client_tracking), "Tells the connection which keys in its cache have changed").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
+    row("client|trackinginfo", 2, Handler::Conn(client_tracking::client_trackinginfo), "What the connection tracks").flags(Flags::LOADING.with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
     row("client|unpause", 2, Handler::Conn(client_unpause), "Ends a pause").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).acl(Acl::CONNECTION),
 ];
 
@@ -45,12 +49,6 @@ fn client_getname(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
         b"" => conn.reply.null(),
         name => conn.reply.bulk(name),
     }
-    Ok(())
-}
-
-/// CLIENT GETREDIR: no connection tracks keys yet, which Redis says by -1.
-fn client_getredir(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
-    conn.reply.integer(-1);
     Ok(())
 }
 
@@ -100,15 +98,36 @@ fn client_list(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// The lines of all workers, in the order in which the connections came.
+fn client_list_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> Outcome {
+    let number_of = |line: &[u8]| {
+        let digits = line.strip_prefix(b"id=").unwrap_or(line).split(|byte| *byte == b' ').next();
+        digits.and_then(number::parse_i64).unwrap_or(0)
+    };
+    let mut lines: Vec<(i64, &[u8])> = Vec::new();
+    for part in parts {
+        let text = part_bulk(part);
+        lines.extend(text.split_inclusive(|byte| *byte == b'\n').map(|line| (number_of(line), line)));
+    }
+    lines.sort_unstable();
+    let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).copied().collect();
+    conn.reply.verbatim(b"txt", &text);
+    Ok(())
+}
+
 /// One line, in Redis 8.2.3's fields and order. What has no counterpart here (client eviction, tracking, I/O
 /// threads) is neutral.
 fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut flags = String::new();
     let letters = [
+        (client.is_monitor, 'O'),
         (client.subscribed.is_some(), 'P'),
         (client.multi.is_some(), 'x'),
-        (client.is_blocked(), 'b'),
+        (client.is_blocked() || client.parked == Parked::Pause, 'b'),
+        (client.tracking.is_some(), 't'),
+        (client.tracking.as_ref().is_some_and(|tracking| tracking.is_redirect_broken), 'R'),
+        (client.tracking.as_ref().is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),
         (client.closing == Closing::AfterReplies, 'c'),
         (client.closing == Closing::Now, 'A'),
         (client.is_unix, 'U'),
@@ -125,7 +144,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
     let line = format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
          qbuf={unread} qbuf-free={} argv-mem=0 multi-mem={multi_bytes} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} \
-         events={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} tot-net-out={} \
+         events={} cmd={} user=default redir={} resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} tot-net-out={} \
          tot-cmds={}",
         client.number,
         client.address,
@@ -149,6 +168,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         client.buffer_bytes() + size_of::<Client>(),
         if client.unsent() > 0 { "rw" } else { "r" },
         client.last_command.map_or("NULL".to_owned(), |command| command.name.to_ascii_lowercase()),
+        client_tracking::redirect_of(client.tracking.as_deref()),
         if client.proto == Proto::Resp3 { 3 } else { 2 },
         text(&client.lib_name),
         text(&client.lib_ver),
@@ -319,7 +339,10 @@ fn client_pause(conn: &mut Conn<'_>, args: Args<'_>) -> Outcome {
     }
     let until_ms =
         conn.now_ms.checked_add(timeout_ms).ok_or(CommandError::text("ERR timeout is out of range"))?;
-    conn.server.pause_writes_only.store(is_writes_only, Ordering::Relaxed);
+    // A pause of all requests stays one.
+    let is_all_paused = conn.now_ms < conn.server.pause_until_ms.load(Ordering::Relaxed)
+        && !conn.server.pause_writes_only.load(Ordering::Relaxed);
+    conn.server.pause_writes_only.store(is_writes_only && !is_all_paused, Ordering::Relaxed);
     conn.server.pause_until_ms.fetch_max(until_ms, Ordering::Relaxed);
     conn.server.touch_config();
     conn.reply.ok();

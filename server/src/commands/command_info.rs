@@ -185,7 +185,8 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
     }
     let mut keys = Vec::new();
     command.for_each_key(request, |index, flags| keys.push((index, flags)));
-    if keys.is_empty() && !command.flags.has(Flags::NO_MANDATORY_KEYS) {
+    let is_lacking = keys.is_empty() || command.miscounts_keys(request);
+    if is_lacking && !command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err(CommandError::text("ERR Invalid arguments specified for command"));
     }
     if command.name == "set" {

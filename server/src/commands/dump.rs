@@ -1,7 +1,6 @@
 //! DUMP and RESTORE: a value out of the server and in again, in Redis's own format (`rdb`).
 //!
-//! Big ones are jobs: their time is that of copying the value. IDLETIME and FREQ are checked and not kept: there is no
-//! eviction yet for which they would count.
+//! Big ones are jobs: their time is that of copying the value.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use crate::access::{At, reply_part};
 use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, Job, KeyFlags, range, row};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{Entry, Key, NewValue, Object, Ttl, View};
+use crate::keyspace::{AccessClock, Entry, Key, NewValue, Object, Tracking, Ttl, View};
 use crate::message::HoldMode;
 use crate::rdb::{self, Compression, Dump, MadeWith, Restored, Restoring};
 use crate::shard::EventClass;
@@ -88,7 +87,8 @@ fn restore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let payload = args.shared(3).unwrap_or_else(|| Bytes::copy_from_slice(args.get(3)));
     let restoring = Restoring::begin(payload);
     let seed = ctx.shard.random();
-    let mut job = RestoreJob { name: key.bytes.into(), hash: key.hash, at, ttl, seed, restoring };
+    let used = options.used;
+    let mut job = RestoreJob { name: key.bytes.into(), hash: key.hash, at, ttl, used, seed, restoring };
     for _ in 0..SLICES_AT_ONCE {
         if job.slice(ctx)? {
             return Ok(());
@@ -108,6 +108,7 @@ struct RestoreJob {
     /// The moment that counts for deadlines: when it began.
     at: At,
     ttl: Ttl,
+    used: Used,
     seed: u64,
     restoring: Restoring,
 }
@@ -153,6 +154,10 @@ impl RestoreJob {
         } else {
             let is_vector_set = matches!(value, NewValue::Object(Object::Vector(_)));
             ctx.shard.insert(at, &key, value, self.ttl);
+            let keyspace = ctx.shard.keyspace(at.db);
+            if let Some(clock) = self.used.clock(keyspace.access()) {
+                keyspace.set_clock(&key, clock);
+            }
             if is_vector_set {
                 note_upkeep(ctx.shard, at.db, key.bytes);
             }
@@ -162,12 +167,35 @@ impl RestoreJob {
     }
 }
 
+/// How a restored key has been used before.
+#[derive(Clone, Copy, Default)]
+enum Used {
+    #[default]
+    Now,
+    Idle {
+        seconds: u64,
+    },
+    Frequency(u8),
+}
+
+impl Used {
+    /// Its access clock. What the policy does not keep is not told, as in Redis.
+    fn clock(self, access: &AccessClock) -> Option<u32> {
+        match (self, access.tracking()) {
+            (Used::Idle { seconds }, Tracking::Used | Tracking::Modified) => {
+                Some(access.clock_of_idle(seconds))
+            }
+            (Used::Frequency(frequency), Tracking::Frequency) => Some(access.clock_of_frequency(frequency)),
+            (Used::Now | Used::Idle { .. } | Used::Frequency(_), _) => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct RestoreOptions {
     replaces: bool,
     is_absolute: bool,
-    idle_seconds: Option<i64>,
-    frequency: Option<i64>,
+    used: Used,
 }
 
 impl RestoreOptions {
@@ -179,18 +207,20 @@ impl RestoreOptions {
                 options.replaces = true;
             } else if is_word(word, "ABSTTL") {
                 options.is_absolute = true;
-            } else if is_word(word, "IDLETIME") && cursor.left() > 0 && options.frequency.is_none() {
+            } else if is_word(word, "IDLETIME")
+                && cursor.left() > 0
+                && !matches!(options.used, Used::Frequency(_))
+            {
                 let seconds = number(cursor.value()?)?;
-                if seconds < 0 {
-                    return Err(CommandError::text("ERR Invalid IDLETIME value, must be >= 0"));
-                }
-                options.idle_seconds = Some(seconds);
-            } else if is_word(word, "FREQ") && cursor.left() > 0 && options.idle_seconds.is_none() {
+                let seconds = u64::try_from(seconds)
+                    .map_err(|_| CommandError::text("ERR Invalid IDLETIME value, must be >= 0"))?;
+                options.used = Used::Idle { seconds };
+            } else if is_word(word, "FREQ") && cursor.left() > 0 && !matches!(options.used, Used::Idle { .. })
+            {
                 let frequency = number(cursor.value()?)?;
-                if !(0..=255).contains(&frequency) {
-                    return Err(CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
-                options.frequency = Some(frequency);
+                let frequency = u8::try_from(frequency)
+                    .map_err(|_| CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
+                options.used = Used::Frequency(frequency);
             } else {
                 return Err(CommandError::Syntax);
             }

@@ -361,7 +361,7 @@ fn move_(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         adopt(ctx, db, &key, entry);
     }
     ctx.changed(&key, EventClass::Generic, "move_from");
-    ctx.shard.changed(db, key.bytes, EventClass::Generic, "move_to");
+    ctx.shard.changed_by(ctx.caller.client, db, key.bytes, EventClass::Generic, "move_to");
     ctx.reply.integer(1);
     Ok(())
 }
@@ -397,7 +397,7 @@ fn copy(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if was_raw {
         ctx.shard.keyspace(db).edit_string(&to, 0, |_| ());
     }
-    ctx.shard.changed(db, to.bytes, EventClass::Generic, "copy_to");
+    ctx.shard.changed_by(ctx.caller.client, db, to.bytes, EventClass::Generic, "copy_to");
     ctx.reply.integer(1);
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::latency::latencies_of;
 use super::{TABLE, command_info, part_integers};
 use crate::alloc;
 use crate::args::{Args, is_word};
-use crate::client::Client;
+use crate::client::{Client, Parked};
 use crate::command::{Conn, Ctx, Handler};
 use crate::command_stats::{CommandCounts, ErrorCounts};
 use crate::config::Config;
@@ -81,6 +81,7 @@ enum Part {
     BlockingKeys,
     BlockingKeysOnLoss,
     TimedClients,
+    PausedClients,
     MaxInput,
     MaxOutput,
     HasGarbage,
@@ -99,6 +100,8 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
     let is_timed =
         |client: &&Client| client.blocked.as_ref().is_some_and(|blocked| blocked.deadline_ms.is_some());
     let timed_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_timed).count();
+    let is_paused = |client: &&Client| client.parked == Parked::Pause;
+    let paused_clients = ctx.clients.of_owner(ctx.shard.id).filter(is_paused).count();
     let table_bytes: usize = ctx.shard.keyspaces().iter().map(|keyspace| keyspace.table_bytes()).sum();
     let max_input = ctx.clients.of_owner(ctx.shard.id).map(|client| client.query.len()).max().unwrap_or(0);
     let max_output = ctx.clients.of_owner(ctx.shard.id).map(|client| client.unsent()).max().unwrap_or(0);
@@ -117,6 +120,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         blocking_keys as u64,
         blocking_keys_on_loss as u64,
         timed_clients as u64,
+        paused_clients as u64,
         max_input as u64,
         max_output as u64,
         u64::from(ctx.shard.has_garbage()),
@@ -265,8 +269,8 @@ fn clients(facts: &Facts<'_>, out: &mut String) {
         "maxclients" => facts.config.maxclients,
         "client_recent_max_input_buffer" => facts.max(Part::MaxInput),
         "client_recent_max_output_buffer" => facts.max(Part::MaxOutput),
-        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients),
-        "tracking_clients" => 0,
+        "blocked_clients" => facts.server.sum(|worker| &worker.blocked_clients) as i64 + facts.sum(Part::PausedClients),
+        "tracking_clients" => facts.server.prefixes.n_clients.load(Relaxed),
         "pubsub_clients" => facts.server.subscriptions.n_clients(),
         "watching_clients" => facts.sum(Part::WatchingClients),
         "clients_in_timeout_table" => facts.sum(Part::TimedClients),
@@ -425,8 +429,13 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "latest_fork_usec:0" "total_forks:0"
         "migrate_cached_sockets:0" "slave_expires_tracked_keys:0" "active_defrag_hits:0" "active_defrag_misses:0"
         "active_defrag_key_hits:0" "active_defrag_key_misses:0" "total_active_defrag_time:0"
-        "current_active_defrag_time:0" "tracking_total_keys:0" "tracking_total_items:0" "tracking_total_prefixes:0"
-        "unexpected_error_replies:0"
+        "current_active_defrag_time:0"
+    }
+    fields! { out;
+        "tracking_total_keys" => server.sum(|worker| &worker.tracked_keys),
+        "tracking_total_items" => server.sum(|worker| &worker.tracked_items),
+        "tracking_total_prefixes" => server.prefixes.len(),
+        "unexpected_error_replies" => 0,
     }
     fields! { out;
         "total_error_replies" => server.sum(|worker| &worker.error_replies),

@@ -2,6 +2,8 @@
 //!
 //! Each is its kin that does not wait, and waits where that finds nothing (`Ctx::wait`): it is run again when a key holds a list. So
 //! what is said there of events, types and replies holds here.
+//!
+//! BLMOVEM is Redis 8.10's: LMOVEM with a timeout behind the ends. COUNT waits for the first element, EXACTLY until there are as many.
 
 use super::list::{pop_event, take};
 use super::list_moves::{self, end, positive};
@@ -22,6 +24,7 @@ pub const COMMANDS: &[Command] = &[
     row("brpop", -3, Handler::Shard(brpop), "Takes the last element of the first list that has any, or waits for one").flags(Flags::BLOCKING.with(Flags::WRITE)).acl(Acl::LIST).keys(&[range(POPS, 1, -2, 1)]).waits(always),
     row("blmpop", -5, Handler::Shard(blmpop), "Takes elements off the first list that has any, or waits for one").flags(Flags::BLOCKING.with(Flags::MOVABLEKEYS).with(Flags::WRITE)).acl(Acl::LIST).keys(&[counted(POPS, 2)]).waits(always),
     row("blmove", 6, Handler::Shard(blmove), "Moves an element from one list to another, or waits for one").flags(Flags::BLOCKING.with(Flags::DENYOOM).with(Flags::WRITE)).acl(Acl::LIST).keys(&[range(POPS, 1, 0, 1), range(KeyFlags::RW.with(KeyFlags::INSERT), 2, 0, 1)]).waits(always),
+    row("blmovem", -6, Handler::Shard(blmovem), "Moves several elements between two lists, or waits for them (Redis 8.10)").flags(Flags::BLOCKING.with(Flags::DENYOOM).with(Flags::WRITE)).acl(Acl::LIST).keys(&[range(POPS, 1, 0, 1), range(KeyFlags::RW.with(KeyFlags::INSERT), 2, 0, 1)]).waits(always),
     row("brpoplpush", 4, Handler::Shard(brpoplpush), "Moves the last element of one list to the front of another, or waits for one").flags(Flags::BLOCKING.with(Flags::DENYOOM).with(Flags::WRITE)).acl(Acl::LIST).keys(&[range(POPS, 1, 0, 1), range(KeyFlags::RW.with(KeyFlags::INSERT), 2, 0, 1)]).waits(always),
 ];
 
@@ -90,6 +93,17 @@ fn blmove(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let (from, to) = (end(args.get(3))?, end(args.get(4))?);
     let deadline_ms = deadline_of(args.get(5), ctx.now_ms)?;
     move_or_wait(ctx, args, (from, to), deadline_ms)
+}
+
+/// BLMOVEM source destination LEFT|RIGHT LEFT|RIGHT timeout [COUNT count|EXACTLY count OBO|BULK]
+fn blmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let (how_many, order) = list_moves::ends_and(args, |args| list_moves::how_many(args, 6))?;
+    let deadline_ms = deadline_of(args.get(5), ctx.now_ms)?;
+    if list_moves::move_many(ctx, args, how_many, order)? {
+        return Ok(());
+    }
+    let wait = Wait { deadline_ms, awaited: Awaited::List, keys: 1..2, fixed: Vec::new() };
+    ctx.wait(wait, |reply| list_moves::nothing_moved(how_many, reply))
 }
 
 /// BRPOPLPUSH source destination timeout

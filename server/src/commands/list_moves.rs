@@ -4,6 +4,8 @@
 //! types are looked at before anything moves, as LMOVE does.
 //! Cost: one pass over the list for what goes by value; a move copies each element once.
 
+use skerry_resp::reply::Reply;
+
 use super::list::{drop_end, pop_event, push_event, take};
 use crate::access::reply_element;
 use crate::args::{Args, is_word};
@@ -232,31 +234,32 @@ pub(super) fn move_one(ctx: &mut Ctx<'_>, args: Args<'_>, from: End, to: End) ->
 
 /// How many elements LMOVEM moves.
 #[derive(Clone, Copy)]
-enum HowMany {
+pub(super) enum HowMany {
     UpTo(usize),
     Exactly(usize),
 }
 
 /// In which order they arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     OneByOne,
     Bulk,
 }
 
-fn how_many(args: Args<'_>) -> Result<(HowMany, Order), CommandError> {
-    match args.len() {
-        5 => return Ok((HowMany::UpTo(1), Order::OneByOne)),
-        8 => {}
+/// [COUNT count|EXACTLY count OBO|BULK], from argument `at` on.
+pub(super) fn how_many(args: Args<'_>, at: usize) -> Result<(HowMany, Order), CommandError> {
+    match args.len() - at {
+        0 => return Ok((HowMany::UpTo(1), Order::OneByOne)),
+        3 => {}
         _ => return Err(CommandError::Syntax),
     }
-    let how_many: fn(usize) -> HowMany = match args.get(5) {
+    let how_many: fn(usize) -> HowMany = match args.get(at) {
         word if is_word(word, "count") => HowMany::UpTo,
         word if is_word(word, "exactly") => HowMany::Exactly,
         _ => return Err(CommandError::Syntax),
     };
-    let count = positive(args.get(6), COUNT_NOT_POSITIVE)?;
-    let order = match args.get(7) {
+    let count = positive(args.get(at + 1), COUNT_NOT_POSITIVE)?;
+    let order = match args.get(at + 2) {
         word if is_word(word, "obo") => Order::OneByOne,
         word if is_word(word, "bulk") => Order::Bulk,
         _ => return Err(CommandError::Syntax),
@@ -265,8 +268,39 @@ fn how_many(args: Args<'_>) -> Result<(HowMany, Order), CommandError> {
 }
 
 fn lmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let (how_many, order) = ends_and(args, |args| how_many(args, 5))?;
+    if !move_many(ctx, args, how_many, order)? {
+        nothing_moved(how_many, &mut ctx.reply);
+    }
+    Ok(())
+}
+
+/// What `read` makes of the arguments, if the ends are well written: they are looked at first.
+pub(super) fn ends_and<T>(
+    args: Args<'_>,
+    read: impl FnOnce(Args<'_>) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
+    end(args.get(3))?;
+    end(args.get(4))?;
+    read(args)
+}
+
+/// The reply of a request that finds too few.
+pub(super) fn nothing_moved(how_many: HowMany, reply: &mut Reply<'_>) {
+    match how_many {
+        HowMany::UpTo(_) => reply.array(0),
+        HowMany::Exactly(_) => reply.null(),
+    }
+}
+
+/// From argument 1, argument 3's end, to argument 2, argument 4's end; false if there are too few, and nothing is written.
+pub(super) fn move_many(
+    ctx: &mut Ctx<'_>,
+    args: Args<'_>,
+    how_many: HowMany,
+    order: Order,
+) -> Result<bool, CommandError> {
     let (from, to) = (end(args.get(3))?, end(args.get(4))?);
-    let (how_many, order) = how_many(args)?;
     let (source, destination) = (ctx.key(args, 1), ctx.key(args, 2));
     let len = ctx.shard.list_mut(ctx.at(), &source)?.map_or(0, |list| list.len());
     if len > 0 {
@@ -274,15 +308,11 @@ fn lmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     }
     let n = match how_many {
         HowMany::UpTo(count) => count.min(len),
-        HowMany::Exactly(count) if count > len => {
-            ctx.reply.null();
-            return Ok(());
-        }
+        HowMany::Exactly(count) if count > len => return Ok(false),
         HowMany::Exactly(count) => count,
     };
     if n == 0 {
-        ctx.reply.array(0);
-        return Ok(());
+        return Ok(false);
     }
     let limits = ctx.limits;
     let Some(list) = ctx.shard.list_mut(ctx.at(), &source)? else { return Err(CommandError::NoSuchKey) };
@@ -309,5 +339,5 @@ fn lmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     ctx.shrunk(&source, EventClass::List, pop_event(from), is_emptied);
     ctx.reply.array(n);
     moved.iter().for_each(|element| ctx.reply.bulk(element));
-    Ok(())
+    Ok(true)
 }

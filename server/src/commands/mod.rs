@@ -3,6 +3,7 @@
 pub mod bitfield;
 pub mod bitmap;
 pub mod client;
+mod client_tracking;
 pub mod cluster;
 pub mod command_info;
 pub mod config;
@@ -18,6 +19,7 @@ pub mod geo;
 pub mod hash;
 pub mod hash_expire;
 pub mod hash_reads;
+pub mod hotkeys;
 pub mod hyperloglog;
 pub mod info;
 pub mod latency;
@@ -65,6 +67,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("server", server::COMMANDS),
     ("server", slowlog::COMMANDS),
     ("server", latency::COMMANDS),
+    ("server", hotkeys::COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("generic", generic::COMMANDS),
     ("generic", dump::COMMANDS),

@@ -12,7 +12,7 @@ use crate::args::{Args, is_word};
 use crate::command::{Acl, Command, Conn, Ctx, Flags, Handler, Merge, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
-use crate::shard::DbIndex;
+use crate::shard::{DbIndex, Fate};
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
@@ -28,6 +28,7 @@ pub const COMMANDS: &[Command] = &[
     row("lolwut", -1, Handler::Conn(lolwut::lolwut), "A picture drawn by chance, and the version").flags(Flags::FAST.with(Flags::READONLY)),
     row("memory", -2, Handler::Container, "Tells where memory goes").subcommands(memory::SUBCOMMANDS),
     row("debug", -2, Handler::Words, "Tools for tests, behind enable-debug-command").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)).subcommands(debug::WORDS),
+    row("monitor", 1, Handler::Conn(monitor), "Shows every command that runs").flags(Flags::ADMIN.with(Flags::LOADING).with(Flags::NOSCRIPT).with(Flags::STALE)),
     row("shutdown", -1, Handler::Conn(shutdown), "Stops the server").flags(Flags::ADMIN.with(Flags::ALLOW_BUSY).with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::NOSCRIPT).with(Flags::STALE)),
     row("module", -2, Handler::Container, "Tells what is built in that is a module of Redis").subcommands(&[
     row("module|help", 2, Handler::Conn(module_help), "The subcommands of MODULE").flags(Flags::LOADING.with(Flags::STALE)),
@@ -50,6 +51,7 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
 fn flushdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     check_flush(args)?;
     flush(ctx, ctx.caller.db);
+    ctx.shard.flush_tracking();
     ctx.reply.ok();
     Ok(())
 }
@@ -60,6 +62,7 @@ fn flushall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     for db in 0..ctx.shard.n_databases() {
         flush(ctx, DbIndex(db as u16));
     }
+    ctx.shard.flush_tracking();
     ctx.reply.ok();
     Ok(())
 }
@@ -78,7 +81,10 @@ fn flush(ctx: &mut Ctx<'_>, db: DbIndex) {
     if ctx.shard.keyspace(db).is_empty() {
         return;
     }
-    ctx.shard.touch_database(Some(db), exists);
+    ctx.shard.touch_database(db, |shard, key| match exists(shard, db, key) {
+        true => Fate::Removed,
+        false => Fate::Unchanged,
+    });
     withdraw_vectors(ctx, db);
     ctx.shard.stats.dirty += ctx.shard.keyspace(db).len() as u64;
     ctx.shard.flush(db);
@@ -108,8 +114,10 @@ fn swapdb(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if a != b {
         for db in [a, b] {
             // A watched key is touched if it is there now or will be there.
-            ctx.shard
-                .touch_database(Some(db), |shard, _, key| exists(shard, a, key) || exists(shard, b, key));
+            ctx.shard.touch_database(db, |shard, key| match exists(shard, a, key) || exists(shard, b, key) {
+                true => Fate::Changed,
+                false => Fate::Unchanged,
+            });
             withdraw_vectors(ctx, db);
         }
         ctx.shard.swap_databases(a, b);
@@ -126,6 +134,19 @@ fn time(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
     conn.reply.array(2);
     conn.reply.bulk_integer(now.as_secs() as i64);
     conn.reply.bulk_integer(i64::from(now.subsec_micros()));
+    Ok(())
+}
+
+/// MONITOR: once is enough, and a second one is not answered.
+fn monitor(conn: &mut Conn<'_>, _args: Args<'_>) -> Outcome {
+    if conn.client.is_executing {
+        return Err(CommandError::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    if !std::mem::replace(&mut conn.client.is_monitor, true) {
+        conn.server.monitors.add(conn.client.id);
+        conn.server.touch_config();
+        conn.reply.ok();
+    }
     Ok(())
 }
 

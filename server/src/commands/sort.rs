@@ -565,13 +565,13 @@ fn finish(ctx: &mut Ctx<'_>, args: Args<'_>, options: &Options<'_>, shown: &[Ele
 /// Puts `list` in the place of whatever argument `index` names, which is removed if there is nothing to store.
 fn store(ctx: &mut Ctx<'_>, args: Args<'_>, index: usize, list: List) {
     ctx.reply.integer(list.len() as i64);
-    let (at, key) = (ctx.at(), ctx.key(args, index));
+    let (at, key, client) = (ctx.at(), ctx.key(args, index), ctx.caller.client);
     let shard = owner(&mut *ctx.shard, &mut *ctx.elsewhere, ctx.server, key.bytes);
     if !list.is_empty() {
         shard.insert(at, &key, NewValue::Object(Object::List(list)), Ttl::Clear);
-        shard.changed(at.db, key.bytes, EventClass::List, "sortstore");
+        shard.changed_by(client, at.db, key.bytes, EventClass::List, "sortstore");
     } else if shard.remove(at, &key) {
-        shard.changed(at.db, key.bytes, EventClass::Generic, "del");
+        shard.changed_by(client, at.db, key.bytes, EventClass::Generic, "del");
     }
 }
 

@@ -29,10 +29,10 @@ pub fn parse_wait(args: Args<'_>, now_ms: i64) -> Result<Acknowledged, CommandEr
 
 /// WAITAOF numlocal numreplicas timeout
 pub fn parse_waitaof(args: Args<'_>, now_ms: i64) -> Result<Acknowledged, CommandError> {
-    let n_local = match args.integer(1) {
-        Ok(n @ 0..=1) => n,
-        Ok(_) | Err(_) => return Err(CommandError::NotBetween(0, 1)),
-    };
+    let n_local = args.integer(1)?;
+    if !(0..=1).contains(&n_local) {
+        return Err(CommandError::NotBetween(0, 1));
+    }
     let n_replicas = args.integer(2).ok().filter(|n| *n >= 0).ok_or(CommandError::NotPositive)?;
     let deadline_ms = deadline_of_ms(args.get(3), now_ms)?;
     if n_local > 0 {

@@ -28,7 +28,7 @@ use crate::blocked::{Awaited, Claim, Place, Waiter};
 use crate::client::ClientId;
 use crate::command::{Caller, Handler, Patience, ShardHandler, Wait};
 use crate::commands::Row;
-use crate::keyspace::{Key, View};
+use crate::keyspace::{EntryRef, Key, View};
 use crate::lend::holds::{Passage, Who};
 use crate::message::{Called, HoldMode, Keys, ReplyTo, RequestHead};
 use crate::shard::{DbIndex, ShardId};
@@ -42,20 +42,62 @@ pub(super) struct WaitingRequest {
     claim: Arc<Claim>,
 }
 
-/// Which keys the caller holds: nobody else may have changed them or hold them.
+/// Which keys are the caller's: nobody else holds them.
 #[derive(Clone, Copy)]
 pub(super) enum Held<'a> {
-    /// All whose lines are ready.
-    All,
+    /// Those whose lines are ready: it has just changed them.
+    Ready,
     Only(&'a [u64]),
+    /// All of this shard.
+    Whole,
 }
 
-impl Held<'_> {
-    fn has(self, hash: u64) -> bool {
-        match self {
-            Held::All => true,
-            Held::Only(keys) => keys.contains(&hash),
-        }
+/// What became of blocked clients, for INFO and the simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockCounts {
+    pub blocked: u64,
+    /// With all their keys here.
+    pub served_here: u64,
+    /// Run again, and nothing was there.
+    pub in_vain: u64,
+    /// Their wait had ended when the owner was about to serve them.
+    pub claims_lost: u64,
+    /// One of their keys was held when another was filled.
+    pub stood: u64,
+    /// By a lend.
+    pub served_by_call: u64,
+    /// The lend was there, and the wait was over.
+    pub ended_by_then: u64,
+    pub timed_out: u64,
+    pub unblocked: u64,
+    /// Their connection ended.
+    pub died: u64,
+}
+
+impl BlockCounts {
+    fn all(&mut self) -> [&mut u64; 10] {
+        [
+            &mut self.blocked,
+            &mut self.served_here,
+            &mut self.in_vain,
+            &mut self.claims_lost,
+            &mut self.stood,
+            &mut self.served_by_call,
+            &mut self.ended_by_then,
+            &mut self.timed_out,
+            &mut self.unblocked,
+            &mut self.died,
+        ]
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        self.all().into_iter().zip(other.all()).for_each(|(sum, n)| *sum += *n);
+    }
+
+    /// Whether each has happened.
+    pub fn are_all_met(mut self) -> bool {
+        self.all().iter().all(|n| **n > 0)
     }
 }
 
@@ -70,8 +112,22 @@ impl Node {
     #[inline]
     pub(super) fn serve_blocked(&mut self) {
         if self.shard.blocked.has_ready() {
-            self.serve_ready(Held::All);
+            self.serve_ready(Held::Ready);
         }
+    }
+
+    /// The same when a lend of these keys, or of the whole shard, has ended, before they are given back.
+    pub(super) fn serve_blocked_on(&mut self, mode: HoldMode, keys: &[Box<[u8]>]) {
+        if !self.shard.blocked.has_ready() {
+            return;
+        }
+        let hashes: Vec<u64> = keys.iter().map(|key| self.server.hash_key(key)).collect();
+        self.serve_ready(match mode {
+            HoldMode::Whole => Held::Whole,
+            HoldMode::Exclusive => Held::Only(&hashes),
+            // Others may read these keys as well.
+            HoldMode::Shared => Held::Only(&[]),
+        });
     }
 
     #[cold]
@@ -89,18 +145,24 @@ impl Node {
         (self.running, self.mark) = before;
     }
 
-    /// The next in a line; false if the line stands.
+    /// The next in a line; false if those behind it are not to be tried now.
     fn serve_next(&mut self, place: &Place, waiter: &Waiter, held: Held<'_>) -> bool {
         if self.shard.blocked.is_engaged(waiter.client) {
             self.shard.blocked.engage(place, waiter);
             return false;
         }
         let is_free = |node: &Self, hash: u64| {
-            held.has(hash) || node.holds.are_free(HoldMode::Exclusive, std::iter::once(hash))
+            let is_held = match held {
+                Held::Ready => hash == place.hash,
+                Held::Only(keys) => keys.contains(&hash),
+                Held::Whole => true,
+            };
+            is_held || node.holds.are_free(HoldMode::Exclusive, std::iter::once(hash))
         };
         let is_own_free = is_free(self, place.hash);
         if is_own_free && !self.is_filled(place, waiter.awaited) {
-            return true;
+            // Nothing there is nothing for those behind it either, unless they wait for just that.
+            return self.shard.blocked.is_loss_awaited() || self.view(place).is_some();
         }
         let Some(request) = self.waiting.get(&waiter.client) else {
             self.shard.blocked.engage(place, waiter);
@@ -121,25 +183,29 @@ impl Node {
         row_of(request.head.command).command.for_each_key(args, |index, _| {
             keys.push(self.server.hash_key(args.get(index)));
         });
-        if is_own_free && keys.iter().all(|hash| *hash == place.hash || is_free(self, *hash)) {
+        if keys.iter().all(|hash| is_free(self, *hash)) {
             self.serve_here(waiter.client);
             return true;
         }
         self.shard.blocked.engage(place, waiter);
+        self.block_counts.stood += 1;
         self.holds.wait(Who::Blocked(waiter.client), HoldMode::Exclusive, keys.into_iter());
         false
     }
 
+    /// What a key holds, if it is alive.
+    fn view(&mut self, place: &Place) -> Option<View<'_>> {
+        let (now_ms, key) = (self.now_ms, place.key());
+        let keyspace = self.shard.keyspace(place.db);
+        match keyspace.n_expires() > 0 && keyspace.is_expired(&key, now_ms) {
+            true => None,
+            false => keyspace.peek(&key).map(EntryRef::view),
+        }
+    }
+
     /// Whether a key holds what somebody waits for.
     fn is_filled(&mut self, place: &Place, awaited: Awaited) -> bool {
-        let now_ms = self.now_ms;
-        let key = place.key();
-        let keyspace = self.shard.keyspace(place.db);
-        let is_expired = keyspace.n_expires() > 0 && keyspace.is_expired(&key, now_ms);
-        let view = match is_expired {
-            true => None,
-            false => keyspace.peek(&key).map(crate::keyspace::EntryRef::view),
-        };
+        let view = self.view(place);
         match awaited {
             Awaited::List => matches!(view, Some(View::List(_))),
             Awaited::SortedSet => matches!(view, Some(View::Zset(_))),
@@ -153,19 +219,25 @@ impl Node {
         let Some(request) = self.waiting.remove(&client) else { return };
         if !request.claim.take() {
             // Its worker has ended the wait and says so by a message that is on its way.
+            self.block_counts.claims_lost += 1;
             self.shard.unblock(client);
             return;
         }
         let mut out = Vec::new();
         match self.run_again(&request, &mut out) {
             Rerun::WaitsOn if request.claim.give_back() => {
+                self.block_counts.in_vain += 1;
                 self.waiting.insert(client, request);
             }
             Rerun::WaitsOn => {
                 self.shard.unblock(client);
             }
             Rerun::Answered => {
+                self.block_counts.served_here += 1;
                 request.claim.serve();
+                if request.head.is_tracked {
+                    self.note_reads(client, row_of(request.head.command), request.args(), &mut []);
+                }
                 self.shard.unblock(client);
                 let ReplyTo::Slot { sequence, .. } = request.head.reply_to else {
                     panic!("a request that waits has a slot")
@@ -275,6 +347,9 @@ impl Node {
             Reply::new(&mut out, head.proto).error(INTERNAL_ERROR);
             None
         });
+        if head.is_tracked {
+            self.note_reads(client, row, args, &mut []);
+        }
         match wait {
             Some(wait) => {
                 self.outboxes[at].push_blocked(client, sequence, wait.deadline_ms.unwrap_or(0));
@@ -297,13 +372,19 @@ impl Node {
         self.shard.block(client, db, awaited, keys);
     }
 
-    /// The lend of a client that was called is about to come home.
+    /// What became of a client that was called; its lend is about to come home, unless it is still on its way.
     pub(super) fn take_settle(&mut self, client: ClientId, outcome: Called) {
         match outcome {
             Called::Answered => {
                 self.shard.unblock(client);
             }
             Called::WaitsOn => self.shard.blocked.pass(client),
+            Called::Coming => {}
+        }
+        if let Some(passage) = self.reserved.remove(&client) {
+            let mut freed = Vec::new();
+            self.holds.ran(passage, &mut freed);
+            self.run_freed(freed);
         }
     }
 
@@ -358,7 +439,7 @@ impl Node {
     fn call(&mut self, client: ClientId, passage: Passage) {
         self.reserved.insert(client, passage);
         match client.worker() == self.id {
-            true => self.calls.push_back(client),
+            true => self.calls.push_back((client, self.id)),
             false => self.outboxes[usize::from(client.worker().0)].push_call(client),
         }
     }

@@ -150,7 +150,9 @@ impl Node {
         // SAFETY: as above; `at` bytes are there, for they were seen.
         unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), at, libc::MSG_DONTWAIT) };
         // SAFETY: as above.
-        unsafe { libc::send(fd, replies.as_ptr().cast(), replies.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        unsafe {
+            libc::send(fd, replies.as_ptr().cast(), replies.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        };
         Ok(())
     }
 

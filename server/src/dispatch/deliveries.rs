@@ -28,6 +28,12 @@ impl Node {
         if !self.deliveries.is_empty() {
             self.send_all_deliveries();
         }
+        if !self.shown.is_empty() {
+            self.send_shown();
+        }
+        if self.shard.tracking.is_any() {
+            self.send_invalidations(None);
+        }
     }
 
     /// Something was published while `client` runs, and its request has just been answered.

@@ -2,7 +2,7 @@
 //!
 //! `needs_gate` is the one branch that an ordinary request pays; `gate` is the list.
 
-use skerry_resp::reply::Proto;
+use skerry_resp::reply::{Proto, Reply};
 
 use super::memory::Room;
 use super::wave::Unknown;
@@ -27,6 +27,7 @@ impl Node {
         !row.command.accepts(args.len())
             || client.multi.is_some()
             || client.subscribed.is_some()
+            || client.is_monitor
             || !client.is_authenticated
             || self.is_paused.is_some()
             || self.server.scripts.is_busy()
@@ -60,6 +61,10 @@ impl Node {
         }
         if self.server.scripts.is_busy() && !command.flags.has(Flags::ALLOW_BUSY) {
             return self.turn_away(client, row, super::busy::BUSY);
+        }
+        if client.is_monitor && command.flags.any(Flags::WRITE | Flags::READONLY | Flags::MAY_REPLICATE) {
+            let text = "ERR Replica can't interact with the keyspace";
+            return self.turn_away(client, row, CommandError::text(text));
         }
         if client.multi.is_some() && command.flags.has(Flags::NO_MULTI) {
             return self.turn_away(
@@ -113,11 +118,7 @@ impl Node {
         ];
         let name = row.command.name;
         if name == "ping" && args.len() <= 2 {
-            self.reply_here(client, |reply| {
-                reply.array(2);
-                reply.bulk(b"pong");
-                reply.bulk(if args.len() == 2 { args.get(1) } else { b"" });
-            });
+            self.reply_here(client, |reply| pong_to_subscriber(reply, args));
             return Some(Verdict::Answered);
         }
         if name == "ping" || ALLOWED.contains(&name) {
@@ -169,6 +170,13 @@ impl Node {
         self.reject(client, Some(row), error);
         Verdict::Answered
     }
+}
+
+/// PING of a RESP2 connection that listens: in the form of a message.
+pub(super) fn pong_to_subscriber(reply: &mut Reply<'_>, args: Args<'_>) {
+    reply.array(2);
+    reply.bulk(b"pong");
+    reply.bulk(if args.len() == 2 { args.get(1) } else { b"" });
 }
 
 /// Whether a request is refused when memory is out: a command that may take more, or a transaction that has one.

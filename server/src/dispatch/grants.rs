@@ -6,13 +6,16 @@ use super::loans::Ask;
 use crate::client::ClientId;
 use crate::keyspace::{Entry, Key};
 use crate::lend::holds::Admission;
-use crate::message::{Changes, HoldMode, LendId, Round};
+use crate::message::{Called, Changes, HoldMode, LendId, Round};
 use crate::shard::{DbIndex, Shard, ShardId};
 
 impl Node {
     pub(super) fn take_ask(&mut self, client: ClientId, round: Round, ask: LaneAsk) {
         match (self.lanes.get_mut(&client), round) {
-            (Some(_), Round::Try) => self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend),
+            (Some(_), Round::Try) => {
+                self.outboxes[usize::from(ask.from.0)].push_refuse(ask.lend);
+                self.take_settle(client, Called::Coming);
+            }
             (Some(lane), Round::Wait) => lane.push_back(LaneItem::Ask(ask)),
             (None, _) => self.admit_ask(client, round, ask),
         }
@@ -127,8 +130,10 @@ impl Node {
         }
         for (db, key) in changed {
             self.shard.touch_watchers(db, key, false);
+            let key = Key { bytes: key, hash: self.server.hash_key(key) };
+            self.shard.tracking.invalidate(&key, Some(ask.client));
         }
-        self.serve_blocked();
+        self.serve_blocked_on(ask.mode, &ask.keys);
         let mut freed = Vec::new();
         let server = &self.server;
         self.holds.release(ask.mode, ask.keys.iter().map(|key| server.hash_key(key)), &mut freed);

@@ -42,6 +42,7 @@ pub(super) struct Half {
     since: u64,
     /// How often the shard had been lent as a whole by then.
     shard_trips: u64,
+    pub(super) is_tracked: bool,
 }
 
 /// What a command in flight has of memory: used again by later ones.
@@ -195,6 +196,7 @@ impl Node {
             hash: 0,
             has_plans: false,
             may_wait: false,
+            is_tracked: client.notes_reads(),
         };
         self.outboxes[usize::from(peer.0)].push_request(&head, half);
     }
@@ -228,6 +230,7 @@ impl Node {
             buffers,
             since,
             shard_trips,
+            is_tracked: client.notes_reads(),
         }
     }
 
@@ -262,10 +265,14 @@ impl Node {
                 out.truncate(start);
                 Reply::new(&mut out, half.proto).error(INTERNAL_ERROR);
             }
+            if half.is_tracked {
+                let own = half.args().with_ranges(&half.buffers.own_ranges);
+                self.note_reads(half.client, half.row, own, &mut []);
+            }
             if let Some(started) = started {
                 let ns = Some(started.elapsed().as_nanos() as u64);
                 let reply_bytes = out.len() - start;
-                let call = Call { row: half.row, client: half.client, ns, request_bytes: 0, reply_bytes };
+                let call = Call { ns, reply_bytes, ..Call::of(half.row, half.client, half.db) };
                 self.look_at_call(&call, &Argv::Sent(half.args()));
             }
         }

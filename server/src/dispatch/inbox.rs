@@ -12,6 +12,7 @@ use skerry_resp::request::ArgRange;
 use smallvec::SmallVec;
 
 use super::gather::part_proto;
+use super::observed::Call;
 use super::{INTERNAL_ERROR, Node, row_of};
 use crate::args::Args;
 use crate::blocked::Claim;
@@ -142,9 +143,11 @@ impl Node {
                 }
                 Message::Served { client, sequence, reply } => self.served(client, sequence, from, reply),
                 Message::Block { client, db, awaited, keys } => self.take_block(client, db, awaited, keys),
-                Message::Call { client } => self.calls.push_back(client),
+                Message::Call { client } => self.calls.push_back((client, from)),
                 Message::Settle { client, outcome } => self.take_settle(client, outcome),
                 Message::Unblock { client } => self.unblock_here(client),
+                Message::Track { client, keys } => self.take_track(client, keys),
+                Message::Told { told, clients } => self.take_told(told, clients),
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),
@@ -290,12 +293,24 @@ impl Node {
                     outbox.end_shared_reply(mark, strings);
                 }
             }
+            if head.is_tracked {
+                self.note_peer_reads(head.client, row, args);
+            }
+            if self.shard.tracking.is_any() {
+                self.send_invalidations(None);
+            }
             if started.is_some() || reply_bytes > self.observed.large {
                 self.look_at_peer_call(head, row, args, started, reply_bytes);
             }
             self.serve_blocked();
             return;
         };
+        if head.is_tracked {
+            self.note_peer_reads(head.client, row, args);
+        }
+        if !self.monitors.is_empty() {
+            self.show_call(&Call::of(row, head.client, head.db), args);
+        }
         self.note_job(args);
         let outbox = &mut self.outboxes[at];
         self.placed.clear();

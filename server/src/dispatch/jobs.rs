@@ -55,6 +55,7 @@ impl Node {
     pub(super) fn note_job(&mut self, args: Args<'_>) {
         self.job_argv = kept_argv(args, &[]);
         self.observed.is_elsewhere = true;
+        self.observed.is_job = true;
     }
 
     /// Puts a job of the running request into the line.
@@ -133,11 +134,9 @@ impl Node {
         let RunningJob { job, to, origin, caller, held, spent_ns, argv, command, .. } = running;
         let placed_bytes: usize = self.placed.iter().map(|(_, bytes)| bytes.len()).sum();
         let call = Call {
-            row: TABLE.row(command),
-            client: caller.client,
             ns: Some(spent_ns),
-            request_bytes: 0,
             reply_bytes: reply.len() + placed_bytes,
+            ..Call::of(TABLE.row(command), caller.client, caller.db)
         };
         self.look_at_call(&call, &Argv::Kept(&argv));
         // What it has borrowed of an entry goes before its hold.

@@ -69,6 +69,8 @@ pub(super) struct Lend {
     pub(super) purpose: Purpose,
     /// The command has found nothing and waits for this.
     pub(super) wait: Option<Box<Wait>>,
+    /// The client tracks what it reads.
+    pub(super) is_tracked: bool,
 }
 
 /// What a lend is for.
@@ -245,6 +247,7 @@ impl Node {
             now_ms: self.now_ms,
             purpose: Purpose::Request,
             wait: None,
+            is_tracked: client.notes_reads(),
         };
         self.lends.insert(id, lend);
         if n_asked == 0 {
@@ -405,11 +408,11 @@ impl Node {
             let keys: Vec<u64> = own.keys.iter().map(|key| self.server.hash_key(key)).collect();
             let mut freed = Vec::new();
             let admission = self.ask_own(client, id, mode, Round::Wait, &keys, &mut freed);
-            debug_assert!(freed.is_empty(), "what was reserved has ended with the first round");
             own.is_granted = admission == Admission::Granted;
             let is_granted = own.is_granted;
             lend.is_touched |= is_granted && own.has_watches && self.shard.is_touched(client, self.now_ms);
             self.lends.insert(id, lend);
+            self.run_freed(freed);
             if !is_granted {
                 return;
             }
@@ -437,6 +440,7 @@ impl Node {
         let mut shards: Vec<(ShardId, Box<Shard>)> =
             lend.owners.iter_mut().filter_map(|owner| Some((owner.shard, owner.whole.take()?))).collect();
         let (started, is_exec) = (Instant::now(), lend.multi.is_some());
+        self.is_queue_tracked = lend.is_tracked;
         let outcome = catch_unwind(AssertUnwindSafe(|| match lend.mode {
             _ if !is_wanted => Vec::new(),
             HoldMode::Whole => {
@@ -445,10 +449,16 @@ impl Node {
             }
             HoldMode::Shared | HoldMode::Exclusive => self.run_lent(&mut client, &mut lend, &mut out),
         }));
+        if !is_exec && lend.is_tracked {
+            self.note_reads(lend.client, lend.row, Args::new(&lend.text, &lend.ranges), &mut shards);
+        }
+        if is_exec && !self.monitors.is_empty() {
+            let call = Call::of(lend.row, lend.client, lend.db);
+            self.show_call(&call, Args::new(&lend.text, &lend.ranges));
+        }
         if !is_exec {
             let ns = Some(started.elapsed().as_nanos() as u64);
-            let call =
-                Call { row: lend.row, client: lend.client, ns, request_bytes: 0, reply_bytes: out.len() };
+            let call = Call { ns, reply_bytes: out.len(), ..Call::of(lend.row, lend.client, lend.db) };
             self.look_at_call(&call, &Argv::Sent(Args::new(&lend.text, &lend.ranges)));
         }
         self.now_ms = now_ms;
@@ -483,16 +493,20 @@ impl Node {
         let is_answered = !is_there || self.settle_waits(&mut client, &mut lend, &mut out);
         // What a transaction has published follows its reply.
         let published = std::mem::take(&mut self.deliveries);
+        let invalidations = std::mem::take(&mut self.shard.tracking.invalidations);
         if is_there {
             self.settle(client);
         }
-        self.serve_blocked();
+        if let Some(own) = lend.owners.iter().find(|owner| owner.shard == self.id) {
+            self.serve_blocked_on(lend.mode, &own.keys);
+        }
         self.give_all_back(id, &mut lend, &changes);
         self.end_watches(lend.client, lend.watch_mask);
         if is_answered {
             self.answer(lend.client, lend.sequence, &out);
         }
         self.deliveries.extend(published);
+        self.shard.tracking.invalidations.extend(invalidations);
         self.send_deliveries();
     }
 
@@ -539,6 +553,7 @@ impl Node {
             now_ms: self.now_ms,
             purpose: Purpose::Request,
             wait: None,
+            is_tracked: half.is_tracked,
         };
         self.lends.insert(id, lend);
         self.begin_ordered_round(id, None);

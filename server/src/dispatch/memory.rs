@@ -131,7 +131,7 @@ impl Node {
     /// Before a command that may need memory: evicts a little if it is short.
     #[cold]
     pub(super) fn make_room(&mut self) -> Room {
-        if !self.is_over_memory() {
+        if !self.is_over_memory() || self.is_paused() {
             self.memory.waits_since_ms = None;
             return Room::Enough;
         }
@@ -168,7 +168,7 @@ impl Node {
     /// Whether this worker has to evict now.
     #[inline]
     pub fn must_evict(&self) -> bool {
-        self.memory.is_limited && self.bytes_due() > 0
+        self.memory.is_limited && !self.is_paused() && self.bytes_due() > 0
     }
 
     /// Whether memory is over the limit and other workers have to evict as well.

@@ -40,8 +40,8 @@ macro_rules! ctx {
 }
 
 mod answers;
-pub mod busy;
 mod blocking;
+pub mod busy;
 mod deliveries;
 mod gate;
 mod gather;
@@ -49,9 +49,11 @@ mod grants;
 mod guests;
 mod halves;
 mod inbox;
+mod invalidation;
 mod jobs;
 mod loans;
 mod memory;
+mod monitor;
 mod observed;
 mod published;
 mod route;
@@ -68,7 +70,7 @@ use hashbrown::HashMap;
 use skerry_resp::request::{ArgRange, Limits};
 
 use crate::blocked::Claim;
-use crate::client::{Client, ClientId, Clients, Parked};
+use crate::client::{BlockedState, Client, ClientId, Clients, Parked};
 use crate::command::CommandId;
 use crate::command_stats::CommandStats;
 use crate::commands::{LastName, Row, TABLE, Table};
@@ -82,9 +84,11 @@ use crate::pubsub::Delivery;
 use crate::script::Engine;
 use crate::server::Server;
 use crate::shard::{Shard, ShardId};
+use crate::tracking::PrefixList;
 use crate::types::Limits as TypeLimits;
 use crate::work::Work;
 
+pub use blocking::BlockCounts;
 use blocking::WaitingRequest;
 use gather::Gather;
 use halves::{Half, HalfBuffers};
@@ -133,8 +137,8 @@ pub struct Node {
     waiting: HashMap<ClientId, WaitingRequest>,
     /// Keys held for blocked clients that were called to them.
     reserved: HashMap<ClientId, Passage>,
-    /// Own blocked clients that were called to their keys.
-    calls: VecDeque<ClientId>,
+    /// Own blocked clients that were called to their keys, and by which owner.
+    calls: VecDeque<(ClientId, ShardId)>,
     /// When the waits of own clients end.
     deadlines: BTreeSet<(i64, ClientId)>,
     /// While a peer has this whole shard: the clients whose waits here end when it is back.
@@ -175,6 +179,17 @@ pub struct Node {
     /// This worker's counters per command.
     stats: Arc<CommandStats>,
     observed: Observed,
+    /// Who monitors, and the lines that are written for them.
+    monitors: Arc<[ClientId]>,
+    shown: Vec<u8>,
+    /// The client whose transaction runs.
+    queue_writer: Option<ClientId>,
+    /// Who tracks which prefix.
+    prefixes: Arc<PrefixList>,
+    /// The transaction that runs is of a client that tracks what it reads.
+    is_queue_tracked: bool,
+    /// The table of tracked keys has to be made smaller.
+    is_tracking_over: bool,
     /// What a log would keep of the arguments of the job that is about to begin.
     job_argv: Vec<Box<[u8]>>,
     /// The command whose handler runs, for its counters.
@@ -182,6 +197,7 @@ pub struct Node {
     /// Where the running command's reply starts (`out`, `held`): a panic cuts back to it.
     mark: (usize, usize),
     pub lend_counts: LendCounts,
+    pub block_counts: BlockCounts,
     /// This worker's Lua, made when the first script comes.
     scripts: Option<Box<Engine>>,
     /// The reply of the script that runs.
@@ -265,10 +281,17 @@ impl Node {
             last_name: LastName::default(),
             stats: server.command_stats[usize::from(id.0)].clone(),
             observed: Observed::new(&config),
+            monitors: Arc::default(),
+            shown: Vec::new(),
+            queue_writer: None,
+            prefixes: Arc::default(),
+            is_queue_tracked: false,
+            is_tracking_over: false,
             job_argv: Vec::new(),
             running: CommandId(0),
             mark: (0, 0),
             lend_counts: LendCounts::default(),
+            block_counts: BlockCounts::default(),
             scripts: None,
             script_out: Vec::new(),
             busy: busy::Busy::default(),
@@ -293,9 +316,11 @@ impl Node {
         self.work.begin_turn();
         self.catch_up();
         self.shard.tell_time(now_ms);
+        self.tend_tracking();
         self.look_at_memory();
         self.look_at_pause();
         self.end_overdue_waits();
+        self.see_to_blocked();
         if self.is_paused.is_none() && !self.paused.is_empty() {
             for id in std::mem::take(&mut self.paused) {
                 self.unpark(id, Parked::Pause);
@@ -327,6 +352,17 @@ impl Node {
         };
     }
 
+    /// CLIENT PAUSE is in force: keys neither expire by themselves nor are they evicted.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.is_some()
+    }
+
+    /// When the clients that wait for the end of a pause go on.
+    fn end_of_pause_ms(&self) -> Option<i64> {
+        let is_awaited = self.is_paused.is_some() && !self.paused.is_empty();
+        is_awaited.then(|| self.server.pause_until_ms.load(Ordering::Relaxed))
+    }
+
     fn take_config(&mut self) {
         self.type_limits = TypeLimits {
             list_max_listpack_size: self.config.list_max_listpack_size,
@@ -340,7 +376,13 @@ impl Node {
             seed: self.server.seed,
         };
         self.is_strict = self.config.pipeline_order == PipelineOrder::Strict;
+        self.monitors = self.server.monitors.list();
         self.observed = Observed::new(&self.config);
+        self.observed.hotkeys = self.server.hotkeys.session(self.now_ms).filter(|session| session.is_active);
+        self.observed.is_all |= !self.monitors.is_empty() || self.observed.hotkeys.is_some();
+        if !(self.prefixes.is_empty() && self.server.prefixes.is_empty()) {
+            self.prefixes = Arc::new(self.server.prefixes.list());
+        }
         self.configure_shard();
         self.take_memory_limit();
         self.limits = Limits { max_bulk_len: self.config.proto_max_bulk_len, ..Limits::default() };
@@ -354,13 +396,14 @@ impl Node {
         self.shard.set_access_rules(self.now_ms, |access| {
             access.set_rules(tracking, lfu_log_factor, lfu_decay_time);
         });
+        self.shard.set_broadcasting(!self.prefixes.is_empty());
         self.shard.candidates.clear();
         self.shard.set_notified(notify_keyspace_events);
     }
 
     /// Whether there is work that waits for no event.
     pub fn has_work(&self) -> bool {
-        let has_slices = !self.jobs.is_empty() || self.work.is_waiting();
+        let has_slices = !self.jobs.is_empty() || self.work.is_waiting() || self.is_tracking_over;
         has_slices
             || !self.calls.is_empty()
             || !self.runnable.is_empty()
@@ -431,10 +474,13 @@ impl Node {
         let mut client = self.clients.remove(id)?;
         self.server.connections.remove(id, client.number);
         self.unsubscribe_all(&mut client);
+        self.untrack(&mut client);
+        self.end_monitor(&mut client);
         self.work.leave(id);
         self.end_watches(id, client.watch_mask);
         if let Some(blocked) = client.blocked.take() {
             blocked.claim.abandon();
+            self.block_counts.died += u64::from(blocked.state != BlockedState::Asked);
             self.end_blocked(id, &blocked);
         }
         if client.parked == Parked::Hold {

@@ -17,7 +17,9 @@ use crate::command::Flags;
 use crate::command_log::{Entry, LogKind, kept_argv};
 use crate::commands::{Row, secrets_of};
 use crate::config::Config;
+use crate::hotkeys::{Cost, Session};
 use crate::message::{ReplyTo, RequestHead};
+use crate::shard::DbIndex;
 
 /// From this limit down every call is timed: those that are not may take as long, but for what the machine does.
 const ALL_BELOW_US: u64 = 1000;
@@ -33,6 +35,10 @@ pub(super) struct Observed {
     pub(super) large: usize,
     /// The call that has just been routed runs elsewhere, or later.
     pub(super) is_elsewhere: bool,
+    /// HOTKEYS looks at the keys of calls.
+    pub(super) hotkeys: Option<Session>,
+    /// It runs in slices.
+    pub(super) is_job: bool,
     /// Bytes of the last calls' replies that stand in no buffer.
     pub(super) placed_bytes: usize,
 }
@@ -51,6 +57,8 @@ impl Observed {
             slow_ns,
             large: large.into_iter().map(bytes_of).min().unwrap_or(usize::MAX),
             is_elsewhere: false,
+            hotkeys: None,
+            is_job: false,
             placed_bytes: 0,
         }
     }
@@ -65,14 +73,28 @@ fn bytes_of(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+fn digits(n: usize) -> usize {
+    n.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 /// A call that has run on this worker.
 pub(super) struct Call<'a> {
     pub(super) row: &'a Row,
     pub(super) client: ClientId,
+    pub(super) db: DbIndex,
+    /// Whether its socket is a file, and its address, if it is at hand.
+    pub(super) address: Option<(bool, &'a str)>,
     /// `None` if it was not timed.
     pub(super) ns: Option<u64>,
     pub(super) request_bytes: usize,
     pub(super) reply_bytes: usize,
+}
+
+impl<'a> Call<'a> {
+    /// Before anything is known of how it went.
+    pub(super) fn of(row: &'a Row, client: ClientId, db: DbIndex) -> Self {
+        Self { row, client, db, address: None, ns: None, request_bytes: 0, reply_bytes: 0 }
+    }
 }
 
 /// Its arguments.
@@ -87,6 +109,7 @@ impl Node {
     #[inline]
     pub(super) fn begin_call(&mut self, row: &Row, n_args: usize) -> Option<Instant> {
         self.observed.is_elsewhere = false;
+        self.observed.is_job = false;
         self.observed.placed_bytes = 0;
         let is_timed =
             self.observed.is_all || n_args >= usize::from(row.timed_from) || self.stats.is_sampled(row.id);
@@ -115,16 +138,20 @@ impl Node {
     ) {
         let ns = started.map(|started| started.elapsed().as_nanos() as u64);
         let placed_bytes = std::mem::take(&mut self.observed.placed_bytes);
-        if std::mem::take(&mut self.observed.is_elsewhere) {
+        let mut call = Call::of(row, client.id, client.db);
+        call.address = Some((client.is_unix, &client.address));
+        if self.observed.is_job && !self.monitors.is_empty() {
+            self.show_call(&call, args);
+        }
+        if self.observed.is_elsewhere {
             return;
         }
         let written = (client.out.len() + client.held.len()).saturating_sub(self.mark.0 + self.mark.1);
-        let reply_bytes = written + placed_bytes;
-        let call = Call { row, client: client.id, ns, request_bytes, reply_bytes };
+        call = Call { ns, request_bytes, reply_bytes: written + placed_bytes, ..call };
         self.look_at_call(&call, &Argv::Sent(args));
     }
 
-    /// After a call of another worker's client, if it was timed or is large. Parts of a `Split` only count their time.
+    /// After a call of another worker's client, if it was timed or is large. Parts of a command only count their time.
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_peer_call(
@@ -136,18 +163,26 @@ impl Node {
         reply_bytes: usize,
     ) {
         let ns = started.map(|started| started.elapsed().as_nanos() as u64);
-        if let ReplyTo::Gather { .. } = head.reply_to {
+        if !matches!(head.reply_to, ReplyTo::Slot { .. }) {
             if let Some(ns) = ns {
                 self.stats.time(row.id, ns, self.config.latency_tracking);
             }
             return;
         }
-        let call = Call { row, client: head.client, ns, request_bytes: 0, reply_bytes };
+        let call = Call { ns, reply_bytes, ..Call::of(row, head.client, head.db) };
         self.look_at_call(&call, &Argv::Sent(args));
     }
 
     /// After a call: its time counts, and whoever wants to know of it is told.
     pub(super) fn look_at_call(&mut self, call: &Call<'_>, argv: &Argv<'_>) {
+        if let Argv::Sent(args) = argv
+            && !self.monitors.is_empty()
+        {
+            self.show_call(call, *args);
+        }
+        if let (Some(session), Argv::Sent(args)) = (self.observed.hotkeys, argv) {
+            self.count_for_keys(call, *args, session);
+        }
         if let Some(ns) = call.ns {
             self.stats.time(call.row.id, ns, self.config.latency_tracking);
             if ns >= self.observed.slow_ns {
@@ -161,6 +196,34 @@ impl Node {
         if call.reply_bytes > bytes_of(self.config.commandlog_reply_larger_than) {
             let max_len = self.config.commandlog_large_reply_max_len;
             self.log_call(LogKind::LargeReply, max_len, call, call.reply_bytes as u64, argv);
+        }
+    }
+
+    /// HOTKEYS: what a call has cost counts for its keys.
+    fn count_for_keys(&mut self, call: &Call<'_>, args: Args<'_>, session: Session) {
+        if session.ends_ms.is_some_and(|ends_ms| self.now_ms >= ends_ms) {
+            self.observed.hotkeys = None;
+            self.server.touch_config();
+            return;
+        }
+        let mut keys = Vec::new();
+        call.row.command.for_each_key(args, |index, _| keys.push(args.get(index)));
+        if keys.is_empty() {
+            return;
+        }
+        // What another worker has sent: as the client did.
+        let sent = || {
+            args.iter().map(|arg| arg.len() + digits(arg.len()) + 5).sum::<usize>() + digits(args.len()) + 3
+        };
+        let request_bytes = if call.request_bytes > 0 { call.request_bytes } else { sent() };
+        let bytes = (request_bytes + call.reply_bytes) as u64;
+        let cost = Cost { ns: call.ns.unwrap_or(0), bytes };
+        let is_sampled = self.shard.random().is_multiple_of(u64::from(session.sample_ratio));
+        let mut table = self.server.hotkeys.table(usize::from(self.id.0));
+        table.all.ns += cost.ns;
+        table.all.bytes += cost.bytes;
+        if is_sampled {
+            table.count(keys.into_iter(), cost);
         }
     }
 

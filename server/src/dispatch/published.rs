@@ -84,7 +84,9 @@ impl Node {
         let args = args.with_hash(1, item.hash);
         self.work.is_unfinished = false;
         let mask = 1 << item.shard.0;
+        // What a client tracks is noted by the owner, as it is read.
         if item.shard != self.id
+            && !client.notes_reads()
             && self.may_go(client, row, mask)
             && let Some(handle) = self.server.vectors.published(client.db, args.get(1), self.now_ms)
             && let Some(publication) = handle.publication()

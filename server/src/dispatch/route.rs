@@ -70,8 +70,14 @@ impl Node {
             let request_bytes = item.end - item.start;
             let written = (client.out.len() + client.held.len()).wrapping_sub(self.mark.0 + self.mark.1);
             let reply_bytes = written.wrapping_add(self.observed.placed_bytes);
+            if client.tracking.is_some() {
+                self.track_call(client, row, item, args);
+            }
             if started.is_some() || request_bytes.max(reply_bytes) > self.observed.large {
                 self.look_at_own_call(client, row, args, started, request_bytes);
+            }
+            if self.shard.tracking.is_any() {
+                self.tell_after_reply(client, row, args);
             }
             let is_settled = std::mem::take(&mut client.is_reply_settled);
             if client.reply_mode != ReplyMode::On && !is_settled {
@@ -358,6 +364,7 @@ impl Node {
             hash: args.known_hash(usize::from(hashed_at)).unwrap_or(0),
             has_plans: plans.is_some(),
             may_wait: claim.is_some(),
+            is_tracked: client.notes_reads(),
         };
         let outbox = &mut self.outboxes[usize::from(shard.0)];
         outbox.plans.extend(plans);

@@ -12,10 +12,11 @@ use skerry_resp::reply::{Proto, Reply};
 use super::Node;
 use super::loans::{Lend, LendPlan};
 use super::memory::Room;
+use super::observed::{Argv, Call};
 use super::route::Step;
 use super::wave::Admit;
 use crate::args::Args;
-use crate::client::{Client, Parked};
+use crate::client::{Client, ClientId, Parked};
 use crate::command::{Flags, Handler, Script};
 use crate::commands::Row;
 use crate::commands::scripting::{NO_SCRIPT, key_count};
@@ -113,11 +114,13 @@ impl Node {
         script: Script,
         args: Args<'_>,
     ) {
+        self.is_queue_tracked = client.notes_reads();
         let mut out = std::mem::take(&mut self.script_out);
         out.clear();
         self.script_into(client, row, script, args, &mut [], &mut out);
         self.push_reply(client, &out);
         self.script_out = out;
+        self.serve_blocked();
     }
 
     /// A script whose keys or shards were lent, in the database and protocol in which it was sent.
@@ -147,6 +150,14 @@ impl Node {
         out: &mut Vec<u8>,
     ) {
         let (start, proto) = (out.len(), client.proto);
+        if !self.monitors.is_empty() {
+            // Before the lines of what it calls.
+            let call = Call {
+                address: Some((client.is_unix, &client.address)),
+                ..Call::of(row, client.id, client.db)
+            };
+            self.write_line(&call, args);
+        }
         let mut engine = self.scripts.take().unwrap_or_else(|| Box::new(Engine::new(LIMIT_BYTES)));
         let outcome = match script {
             Script::Load => self.load_script(&mut engine, args, proto, out),
@@ -253,6 +264,8 @@ impl Node {
     }
 }
 
+/// Calls of scripts have no connection of their own.
+const NOBODY: ClientId = ClientId(u64::MAX);
 /// Memory of one worker's Lua.
 const LIMIT_BYTES: usize = 512 << 20;
 
@@ -273,7 +286,8 @@ impl Calls<'_> {
             return true;
         }
         let n_keys = key_count(self.script).unwrap_or(0);
-        let mut is_here = !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
+        let mut is_here =
+            !matches!(row.command.handler, Handler::Split(..) | Handler::Whole(_) | Handler::Cursor(_));
         row.command.for_each_key(args, |index, _| {
             is_here &= self.script.from(3).take(n_keys).any(|key| key == args.get(index));
         });
@@ -291,7 +305,8 @@ impl Host for Calls<'_> {
         let Self { node, client, others, .. } = self;
         client.proto = proto;
         node.running = row.id;
-        let started = node.stats.is_sampled(row.id).then(std::time::Instant::now);
+        let started = node.begin_call(row, args.len());
+        node.queue_writer = Some(client.id);
         if node.n_shards() > 1 && row.command.is_write() && row.command.flags.has(Flags::MODULE) {
             row.command.for_each_key(args, |index, _| {
                 let bytes = args.get(index);
@@ -302,8 +317,14 @@ impl Host for Calls<'_> {
         }
         node.run_on_all(client, row, args, others, out);
         node.stats.count(row.id);
+        if node.is_queue_tracked {
+            node.note_reads(client.id, row, args, others);
+        }
         if let Some(started) = started {
-            node.stats.time(row.id, started.elapsed().as_nanos() as u64, node.config.latency_tracking);
+            let mut call = Call::of(row, NOBODY, client.db);
+            call.ns = Some(started.elapsed().as_nanos() as u64);
+            call.address = Some((false, "lua"));
+            node.look_at_call(&call, &Argv::Sent(args));
         }
     }
 

@@ -77,6 +77,8 @@ impl Node {
                 client.is_no_evict = false;
                 client.touch = Touch::Marks;
                 self.unsubscribe_all(client);
+                self.untrack(client);
+                self.end_monitor(client);
                 client.name.clear();
                 self.server.connections.rename(client.id, b"");
                 client.is_authenticated = self.config.requirepass.is_empty();
@@ -303,6 +305,7 @@ impl Node {
         if is_touched {
             Reply::new(&mut out, client.proto).null_array();
         } else {
+            self.is_queue_tracked = client.notes_reads();
             self.run_queue_on_all(client, multi, &mut [], &mut out);
             client.is_reply_settled = true;
         }
@@ -350,7 +353,9 @@ impl Node {
         if before == ReplyMode::On {
             Reply::new(out, client.proto).array(multi.queue.len());
         }
+        client.is_executing = true;
         self.run_queue_unseen(client, &multi, shards, out);
+        client.is_executing = false;
         client.reply_mode = match (before, client.reply_mode) {
             // It is the request behind EXEC whose reply is left out.
             (_, ReplyMode::SkipNext) => ReplyMode::Skip,
@@ -398,12 +403,16 @@ impl Node {
         client.last_command = Some(queued.command);
         self.running = row.id;
         let started = self.begin_call(row, queued.args().len());
+        self.queue_writer = Some(client.id);
         let (start, before) = (out.len(), client.reply_mode);
         self.run_on_all(client, row, queued.args(), others, out);
         self.stats.count(row.id);
+        if self.is_queue_tracked {
+            self.note_reads(client.id, row, queued.args(), others);
+        }
         if let Some(started) = started {
             let ns = Some(started.elapsed().as_nanos() as u64);
-            let call = Call { row, client: client.id, ns, request_bytes: 0, reply_bytes: out.len() - start };
+            let call = Call { ns, reply_bytes: out.len() - start, ..Call::of(row, client.id, client.db) };
             self.look_at_call(&call, &Argv::Sent(queued.args()));
         }
         // As in Redis, CLIENT REPLY holds from its place in the queue on: what EXEC announced does not come then.
@@ -424,6 +433,14 @@ impl Node {
         let caller = client.caller();
         let proto = client.proto;
         match row.command.handler {
+            Handler::Plain(_)
+                if row.command.name == "ping" && client.subscribed.is_some() && proto == Proto::Resp2 =>
+            {
+                super::gate::pong_to_subscriber(&mut Reply::new(out, proto), args);
+            }
+            Handler::Conn(_) if row.command.name == "ssubscribe" => {
+                self.fail_into(out, out.len(), proto, &SSUBSCRIBE_DENIED);
+            }
             Handler::Plain(handler) => self.plain_into(handler, proto, out, args),
             Handler::Conn(handler) => self.conn_into(client, out, |conn| handler(conn, args)),
             Handler::Any(handler) => {
@@ -517,6 +534,8 @@ impl Node {
             let owner = self.server.shard_of(key);
             if let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == owner) {
                 other.touch_watchers(*db, key, false);
+                let key = Key { bytes: key, hash: self.server.hash_key(key) };
+                other.tracking.invalidate(&key, self.queue_writer);
             }
         }
     }
@@ -540,6 +559,9 @@ impl Node {
         }
     }
 }
+
+const SSUBSCRIBE_DENIED: CommandError =
+    CommandError::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
 
 #[derive(Clone, Copy)]
 enum Direction {

@@ -93,6 +93,7 @@ impl Node {
             hash: 0,
             has_plans: false,
             may_wait: true,
+            is_tracked: client.notes_reads(),
         };
         blocked.mask = 1 << self.id.0;
         self.wait_for_keys(self.id, &head, args, &wait, blocked.claim.clone());
@@ -144,6 +145,7 @@ impl Node {
     }
 
     fn begin_wait(&mut self, id: ClientId, blocked: &mut BlockedRequest, deadline_ms: Option<i64>) {
+        self.block_counts.blocked += 1;
         blocked.state = BlockedState::Waits;
         blocked.deadline_ms = deadline_ms;
         if let Some(deadline_ms) = deadline_ms {
@@ -212,15 +214,17 @@ impl Node {
         self.see_to_blocked();
     }
 
-    /// How long until the first wait ends, if any does.
+    /// How long until the first wait ends, or the pause that clients wait for; if any does.
     pub fn ms_to_deadline(&self, now_ms: i64) -> Option<u64> {
-        let (deadline_ms, _) = self.deadlines.first()?;
-        Some(deadline_ms.saturating_add(1).saturating_sub(now_ms).max(0) as u64)
+        let first_wait = self.deadlines.first().map(|(deadline_ms, _)| deadline_ms.saturating_add(1));
+        let end_of_pause = self.end_of_pause_ms();
+        let next = first_wait.into_iter().chain(end_of_pause).min()?;
+        Some(next.saturating_sub(now_ms).max(0) as u64)
     }
 
     fn end_wait(&mut self, id: ClientId, ending: Ending) -> EndOfWait {
-        let Some(client) = self.clients.get_mut(id) else { return EndOfWait::Served };
-        let Some(blocked) = &mut client.blocked else { return EndOfWait::Served };
+        let Some(client) = self.clients.get_mut(id) else { return EndOfWait::Over };
+        let Some(blocked) = &mut client.blocked else { return EndOfWait::Over };
         let end = blocked.end(ending);
         if end == EndOfWait::Ended && blocked.state == BlockedState::Waits {
             self.answer_ended(id, ending);
@@ -234,6 +238,10 @@ impl Node {
         let Some(blocked) = &client.blocked else { return };
         let mut out = Vec::new();
         write_ending(ending, blocked.reason, client.proto, &mut out);
+        match ending {
+            Ending::TimedOut => self.block_counts.timed_out += 1,
+            Ending::Unblocked => self.block_counts.unblocked += 1,
+        }
         let sequence = blocked.sequence;
         self.answer(id, sequence, &out);
     }
@@ -252,18 +260,22 @@ impl Node {
             for (id, ending) in std::mem::take(&mut self.clients.to_unblock) {
                 self.answer_ended(id, ending);
             }
-            let Some(id) = self.calls.pop_front() else { break };
-            self.start_call(id);
+            let Some((id, owner)) = self.calls.pop_front() else { break };
+            self.start_call(id, owner);
         }
         self.send_deliveries();
     }
 
     /// A client was called to its keys: a lend of all of them.
-    fn start_call(&mut self, id: ClientId) {
+    fn start_call(&mut self, id: ClientId, owner: ShardId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(blocked) = &mut client.blocked else { return };
         if blocked.state == BlockedState::Called {
             blocked.is_called_again = true;
+            match owner == self.id {
+                true => self.take_settle(id, Called::Coming),
+                false => self.outboxes[usize::from(owner.0)].push_settle(id, Called::Coming),
+            }
             return;
         }
         let Some(request) = &blocked.request else { return };
@@ -297,6 +309,7 @@ impl Node {
             now_ms: self.now_ms,
             purpose: Purpose::Call,
             wait: None,
+            is_tracked: client.notes_reads(),
         };
         lend.owners = self.owners_of_keys(&keys, mode, 0);
         let mut freed = Vec::new();
@@ -316,6 +329,10 @@ impl Node {
         WorkerStats::add(&self.server.workers[usize::from(self.id.0)].lends, 1);
         self.lend_counts.started += 1;
         self.lend_counts.calls += 1;
+        if lend.is_refused && owner != self.id {
+            // It is not asked now, and what it holds for us would stand in the way of those whom we wait for.
+            self.outboxes[usize::from(owner.0)].push_settle(id, Called::Coming);
+        }
         let (is_refused, n_asked) = (lend.is_refused, lend.n_asked);
         self.lends.insert(lend_id, lend);
         self.run_freed(freed);
@@ -383,12 +400,19 @@ impl Node {
         let Some(blocked) = &mut client.blocked else { return Called::Answered };
         let outcome = match (blocked.ending, &lend.wait) {
             (Some(ending), _) => {
+                self.block_counts.ended_by_then += 1;
                 out.clear();
                 write_ending(ending, blocked.reason, lend.proto, out);
                 Called::Answered
             }
-            (None, None) => Called::Answered,
-            (None, Some(_)) => Called::WaitsOn,
+            (None, None) => {
+                self.block_counts.served_by_call += 1;
+                Called::Answered
+            }
+            (None, Some(_)) => {
+                self.block_counts.in_vain += 1;
+                Called::WaitsOn
+            }
         };
         for shard in (0..self.n_shards()).filter(|shard| blocked.mask & (1 << shard) != 0) {
             match ShardId(shard as u8) == self.id {
@@ -397,11 +421,14 @@ impl Node {
             }
         }
         match outcome {
-            Called::Answered => blocked.mask = 0,
-            Called::WaitsOn => {
+            Called::Answered => {
+                blocked.mask = 0;
+                blocked.state = BlockedState::Answered;
+            }
+            Called::WaitsOn | Called::Coming => {
                 blocked.state = BlockedState::Waits;
                 if std::mem::take(&mut blocked.is_called_again) {
-                    self.calls.push_back(lend.client);
+                    self.calls.push_back((lend.client, self.id));
                 }
             }
         }

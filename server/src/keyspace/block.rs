@@ -196,6 +196,10 @@ impl Block {
         span.end - span.start
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         let span = self.span();

@@ -30,7 +30,7 @@ mod packed;
 mod read;
 mod write;
 
-pub use packed::{Changes, ClientIds, Keys, Loans, Places};
+pub use packed::{Changes, ClientIds, Keys, Loans, Places, WrittenKeys};
 pub use read::{Reader, read_ranges};
 
 /// A bundle for one peer.
@@ -95,6 +95,21 @@ pub enum Called {
     Answered,
     /// There was nothing for it after all.
     WaitsOn,
+    /// It is on its way already, for another of its keys: this one is not to be held for it. Who waits in order for keys must not hold
+    /// any out of order.
+    Coming,
+}
+
+impl Called {
+    const ALL: [Self; 3] = [Self::Answered, Self::WaitsOn, Self::Coming];
+
+    fn code(self) -> u8 {
+        self as u8
+    }
+
+    fn from_code(code: u8) -> Self {
+        Self::ALL[usize::from(code)]
+    }
 }
 
 /// Where the answer to a request goes.
@@ -124,6 +139,8 @@ pub struct RequestHead {
     pub has_plans: bool,
     /// It may wait for its keys; the next of the batch's claims is its own.
     pub may_wait: bool,
+    /// The client tracks what it reads.
+    pub is_tracked: bool,
 }
 
 impl RequestHead {
@@ -235,10 +252,33 @@ pub enum Message<'a> {
     Unblock {
         client: ClientId,
     },
+    /// A client has read keys of the receiver by a lend that is about to come home, and wants to be told when they change.
+    Track {
+        client: ClientId,
+        keys: Keys<'a>,
+    },
+    /// News for clients of the receiver.
+    Told {
+        told: Told<'a>,
+        clients: ClientIds<'a>,
+    },
     /// The client's watches end (UNWATCH, DISCARD, disconnect).
     Unwatch {
         client: ClientId,
     },
+}
+
+/// What clients are told without having asked for it just then.
+#[derive(Debug, Clone, Copy)]
+pub enum Told<'a> {
+    /// A key that they have read has changed, by a client or by itself.
+    Invalidated { key: &'a [u8], writer: Option<ClientId> },
+    /// Keys with a prefix of theirs have changed.
+    Broadcast { keys: WrittenKeys<'a> },
+    /// A message of another client's tracking, redirected to them.
+    Redirected { payload: &'a [u8] },
+    /// A line of MONITOR.
+    Shown { line: &'a [u8] },
 }
 
 mod kind {
@@ -260,6 +300,8 @@ mod kind {
     pub(super) const CALL: u8 = 16;
     pub(super) const SETTLE: u8 = 17;
     pub(super) const UNBLOCK: u8 = 18;
+    pub(super) const TRACK: u8 = 19;
+    pub(super) const TOLD: u8 = 20;
 }
 const REQUEST_HEAD: usize = 36;
 const REPLY_HEAD: usize = 17;
@@ -305,6 +347,7 @@ mod tests {
             hash: 0xdead_beef,
             has_plans: true,
             may_wait: true,
+            is_tracked: true,
         };
         let text = b"*3\r\n$3\r\nset\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
         let at = |start, end| ArgRange { start, end };
@@ -345,7 +388,7 @@ mod tests {
         assert_eq!(ahead.at, reader.at);
         assert_eq!((got.db, got.hash, got.reply_to), (head.db, head.hash, head.reply_to));
         assert_eq!(got.touch, head.touch);
-        assert!(got.has_plans && got.may_wait && got.proto == head.proto);
+        assert!(got.has_plans && got.may_wait && got.is_tracked && got.proto == head.proto);
         let mut ranges = Vec::new();
         read_ranges(packed, &mut ranges);
         assert_eq!(Args::new(text, &ranges).iter().collect::<Vec<_>>(), [&b"set"[..], b"k", b"value"]);

@@ -35,6 +35,33 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
+/// Keys, each with the client that has changed it if one did.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenKeys<'a>(pub &'a [u8]);
+
+impl WrittenKeys<'_> {
+    /// No client has this name.
+    const NOBODY: u64 = u64::MAX;
+
+    pub fn put(out: &mut Vec<u8>, key: &[u8], writer: Option<ClientId>) {
+        out.extend_from_slice(&writer.map_or(Self::NOBODY, |writer| writer.0).to_le_bytes());
+        out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        out.extend_from_slice(key);
+    }
+}
+
+impl<'a> Iterator for WrittenKeys<'a> {
+    type Item = (&'a [u8], Option<ClientId>);
+    fn next(&mut self) -> Option<Self::Item> {
+        let (writer, rest) = self.0.split_first_chunk::<8>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (key, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        self.0 = rest;
+        let writer = Some(u64::from_le_bytes(*writer)).filter(|writer| *writer != Self::NOBODY);
+        Some((key, writer.map(ClientId)))
+    }
+}
+
 /// Names of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientIds<'a>(pub(super) &'a [u8]);

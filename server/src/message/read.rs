@@ -3,10 +3,10 @@
 use skerry_resp::reply::Proto;
 use skerry_resp::request::ArgRange;
 
-use super::packed::{Changes, ClientIds, Keys, Loans, Places};
+use super::packed::{Changes, ClientIds, Keys, Loans, Places, WrittenKeys};
 use super::{
     Called, Delivered, HoldMode, LendId, Message, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead,
-    Round, kind,
+    Round, Told, kind,
 };
 use crate::blocked::Awaited;
 use crate::client::ClientId;
@@ -110,6 +110,7 @@ impl<'a> Reader<'a> {
                     hash,
                     has_plans,
                     may_wait,
+                    is_tracked: f[0] & 64 != 0,
                 };
                 let ranges = self.take(argc as usize * RANGE);
                 match kind {
@@ -206,10 +207,29 @@ impl<'a> Reader<'a> {
             kind::CALL => Message::Call { client: ClientId(self.u64()) },
             kind::SETTLE => {
                 let client = ClientId(self.u64());
-                let outcome = if self.u8() == 0 { Called::Answered } else { Called::WaitsOn };
+                let outcome = Called::from_code(self.u8());
                 Message::Settle { client, outcome }
             }
             kind::UNBLOCK => Message::Unblock { client: ClientId(self.u64()) },
+            kind::TRACK => {
+                let client = ClientId(self.u64());
+                let len = self.u32() as usize;
+                Message::Track { client, keys: Keys(self.take(len)) }
+            }
+            kind::TOLD => {
+                let (code, has_writer, writer) = (self.u8(), self.u8() != 0, ClientId(self.u64()));
+                let len = self.u32() as usize;
+                let clients = ClientIds(self.take(len));
+                let len = self.u32() as usize;
+                let text = self.take(len);
+                let told = match code {
+                    0 => Told::Invalidated { key: text, writer: has_writer.then_some(writer) },
+                    1 => Told::Broadcast { keys: WrittenKeys(text) },
+                    2 => Told::Redirected { payload: text },
+                    _ => Told::Shown { line: text },
+                };
+                Message::Told { told, clients }
+            }
             kind::UNWATCH => Message::Unwatch { client: ClientId(self.u64()) },
             other => panic!("message kind {other} in a batch of this process"),
         })

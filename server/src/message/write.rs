@@ -6,7 +6,7 @@ use skerry_resp::request::ArgRange;
 
 use super::{
     Batch, Called, Delivered, HoldMode, LendId, RANGE, REPLY_HEAD, REQUEST_HEAD, ReplyTo, RequestHead, Round,
-    kind,
+    Told, kind,
 };
 use crate::args::Args;
 use crate::blocked::Awaited;
@@ -254,13 +254,52 @@ impl Batch {
     pub fn push_settle(&mut self, client: ClientId, outcome: Called) {
         self.bytes.push(kind::SETTLE);
         self.bytes.extend_from_slice(&client.0.to_le_bytes());
-        self.bytes.push(u8::from(outcome == Called::WaitsOn));
+        self.bytes.push(outcome.code());
         self.n_messages += 1;
     }
 
     pub fn push_unblock(&mut self, client: ClientId) {
         self.bytes.push(kind::UNBLOCK);
         self.bytes.extend_from_slice(&client.0.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    pub fn push_track<'k>(&mut self, client: ClientId, keys: impl Iterator<Item = &'k [u8]>) {
+        let out = &mut self.bytes;
+        out.push(kind::TRACK);
+        out.extend_from_slice(&client.0.to_le_bytes());
+        let mark = out.len();
+        out.extend_from_slice(&[0; 4]);
+        keys.for_each(|key| put_key(out, key));
+        let len = (out.len() - mark - 4) as u32;
+        out[mark..mark + 4].copy_from_slice(&len.to_le_bytes());
+        self.n_messages += 1;
+    }
+
+    /// Nothing is sent if there are no clients.
+    pub fn push_told(&mut self, told: Told<'_>, clients: impl Iterator<Item = ClientId>) {
+        let (code, writer, text) = match told {
+            Told::Invalidated { key, writer } => (0, writer, key),
+            Told::Broadcast { keys } => (1, None, keys.0),
+            Told::Redirected { payload } => (2, None, payload),
+            Told::Shown { line } => (3, None, line),
+        };
+        let start = self.bytes.len();
+        let out = &mut self.bytes;
+        out.push(kind::TOLD);
+        out.push(code);
+        out.push(u8::from(writer.is_some()));
+        out.extend_from_slice(&writer.map_or(0, |writer| writer.0).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        let ids = out.len();
+        clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+        let ids_len = (out.len() - ids) as u32;
+        if ids_len == 0 {
+            out.truncate(start);
+            return;
+        }
+        out[ids - 4..ids].copy_from_slice(&ids_len.to_le_bytes());
+        put_key(out, text);
         self.n_messages += 1;
     }
 
@@ -288,7 +327,8 @@ fn request_head(kind: u8, head: &RequestHead, argc: usize, text_len: usize) -> [
         | is_gather
         | u8::from(head.has_plans) << 3
         | u8::from(head.touch == Touch::LeavesNoMark) << 4
-        | u8::from(head.may_wait) << 5;
+        | u8::from(head.may_wait) << 5
+        | u8::from(head.is_tracked) << 6;
     fixed[2..4].copy_from_slice(&head.db.0.to_le_bytes());
     fixed[4..6].copy_from_slice(&head.command.to_le_bytes());
     fixed[6..8].copy_from_slice(&head.hashed_at.to_le_bytes());

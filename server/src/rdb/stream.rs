@@ -14,6 +14,10 @@ use crate::types::stream::{
 
 const LISTPACK_HEADER_BYTES: usize = 6;
 const LISTPACK_END: u8 = 0xff;
+/// A group's name, last ID, and that nothing is pending and nobody reads.
+const MIN_GROUP_BYTES: usize = 5;
+/// A consumer's name, when it was seen, and that nothing is pending for it.
+const MIN_CONSUMER_BYTES: usize = 10;
 const UNCOUNTED: u16 = u16::MAX;
 
 /// What a version of the format does not say is told otherwise.
@@ -105,8 +109,11 @@ pub(super) fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, 
         history.entries_added = reader.length()?;
     }
     let mut stream = Stream::of_nodes(history, nodes).ok_or(Malformed)?;
-    let mut groups: Vec<(Box<[u8]>, Group)> = Vec::new();
-    for _ in 0..reader.length()? {
+    let n_groups = reader.length()?;
+    // As many as can stand in what is left: their list does not grow by doubling.
+    let most = reader.left() / MIN_GROUP_BYTES;
+    let mut groups: Vec<(Box<[u8]>, Group)> = Vec::with_capacity(n_groups.min(most as u64) as usize);
+    for _ in 0..n_groups {
         let name: Box<[u8]> = reader.string()?.as_ref().into();
         groups.push((name, read_group(reader, version, &stream.history)?));
     }
@@ -159,7 +166,9 @@ fn read_group(reader: &mut Reader<'_>, version: Version, history: &History) -> R
             return Err(Malformed);
         }
     }
-    for _ in 0..reader.length()? {
+    let n_consumers = reader.length()?;
+    group.reserve_consumers(n_consumers.min((reader.left() / MIN_CONSUMER_BYTES) as u64) as usize);
+    for _ in 0..n_consumers {
         let name: Cow<'_, [u8]> = reader.string()?;
         if group.find_consumer(&name).is_some() {
             return Err(Malformed);

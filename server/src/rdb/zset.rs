@@ -88,6 +88,6 @@ pub(super) fn of_packed(packed: &Packed, limits: &Limits) -> Result<Zset, Malfor
         is_sound &= score.is_some();
         Some((member, score?))
     });
-    let zset = Zset::of_checked(scored, limits);
+    let zset = Zset::of_checked(scored, packed.len() / 2, limits);
     zset.filter(|_| is_sound).ok_or(Malformed)
 }

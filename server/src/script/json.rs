@@ -5,9 +5,7 @@
 
 use std::ffi::c_int;
 
-use super::lua::{
-    Entry, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Lua, Raise, native,
-};
+use super::lua::{Entry, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Lua, Raise, native};
 use super::sandbox::wrong_type;
 use super::{json_reader, libraries};
 
@@ -339,9 +337,8 @@ impl Writer {
             }
         }
         let JsonOptions { sparse_ratio, sparse_safe, sparse_convert, .. } = self.options;
-        let is_sparse = sparse_ratio > 0
-            && i64::from(max) > i64::from(n) * i64::from(sparse_ratio)
-            && max > sparse_safe;
+        let is_sparse =
+            sparse_ratio > 0 && i64::from(max) > i64::from(n) * i64::from(sparse_ratio) && max > sparse_safe;
         match (is_sparse, sparse_convert) {
             (false, _) => Ok(Some(max)),
             (true, true) => Ok(None),

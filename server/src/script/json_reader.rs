@@ -206,7 +206,8 @@ impl Reader<'_> {
     fn descend(&mut self) -> Result<(), Raise> {
         self.depth += 1;
         if self.depth > self.options.decode_max_depth || !self.lua.room(6) {
-            let text = format!("Found too many nested data structures ({}) at character {}", self.depth, self.at);
+            let text =
+                format!("Found too many nested data structures ({}) at character {}", self.depth, self.at);
             return Err(Raise::text(&text));
         }
         Ok(())
@@ -291,7 +292,9 @@ fn is_invalid_number(text: &[u8]) -> bool {
     match text {
         [b'0', next, ..] => next | 0x20 == b'x' || next.is_ascii_digit(),
         [first, ..] if *first <= b'9' => false,
-        _ => text.get(..3).is_some_and(|word| word.eq_ignore_ascii_case(b"inf") || word.eq_ignore_ascii_case(b"nan")),
+        _ => text
+            .get(..3)
+            .is_some_and(|word| word.eq_ignore_ascii_case(b"inf") || word.eq_ignore_ascii_case(b"nan")),
     }
 }
 

@@ -193,7 +193,8 @@ fn unpack(lua: Lua) -> Result<c_int, Raise> {
                 let value = read_integer(&data[at..at + size], is_big);
                 let is_signed = option.is_ascii_lowercase();
                 let unused = 64 - 8 * size.clamp(1, 8) as u32;
-                let value = if is_signed { ((value << unused) as i64 >> unused) as f64 } else { value as f64 };
+                let value =
+                    if is_signed { ((value << unused) as i64 >> unused) as f64 } else { value as f64 };
                 lua.push_number(value);
                 n += 1;
             }

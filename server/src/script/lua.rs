@@ -22,8 +22,8 @@ use mlua_sys as ffi;
 
 use super::Core;
 pub(super) use mlua_sys::{
-    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER,
-    LUA_TSTRING, LUA_TTABLE,
+    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING,
+    LUA_TTABLE,
 };
 
 /// A Lua thread. Copied freely; it lives as long as the `State` it belongs to.

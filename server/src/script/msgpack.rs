@@ -262,7 +262,9 @@ impl<'a> Reader<'a> {
     fn value(&mut self) -> Result<(), Raise> {
         let lua = self.lua;
         if !lua.room(4) {
-            return Err(Raise::text("stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"));
+            return Err(Raise::text(
+                "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)",
+            ));
         }
         let kind = self.take(1)?[0];
         match kind {

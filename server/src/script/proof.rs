@@ -18,14 +18,16 @@ use crate::commands::{Found, TABLE};
 
 /// What the text proves; all shards if it proves nothing.
 pub(super) fn reach_of(code: &[u8]) -> Reach {
-    let is_proved = tokens(code).is_some_and(|tokens| Text::new(&tokens).is_some_and(|text| text.keeps_to_keys()));
+    let is_proved =
+        tokens(code).is_some_and(|tokens| Text::new(&tokens).is_some_and(|text| text.keeps_to_keys()));
     if is_proved { Reach::Declared } else { Reach::All }
 }
 
 /// A text longer than this is not looked into.
 const MAX_TOKENS: usize = 20_000;
 /// Names by which a script can reach what its text does not show.
-const DARK: &[&[u8]] = &[b"loadstring", b"load", b"_G", b"setfenv", b"getfenv", b"require", b"module", b"newproxy"];
+const DARK: &[&[u8]] =
+    &[b"loadstring", b"load", b"_G", b"setfenv", b"getfenv", b"require", b"module", b"newproxy"];
 /// Functions that read `KEYS` when they are given it.
 const READERS: &[&[u8]] = &[b"ipairs", b"pairs", b"unpack", b"next"];
 /// The same of libraries.
@@ -151,7 +153,8 @@ impl<'a> Text<'a> {
         }
         let is_twofold = |name: &&&[u8]| !others.contains(**name);
         self.keys = keys.iter().filter(|name| is_twofold(name) && !calls.contains(**name)).copied().collect();
-        self.calls = calls.iter().filter(|name| is_twofold(name) && !keys.contains(**name)).copied().collect();
+        self.calls =
+            calls.iter().filter(|name| is_twofold(name) && !keys.contains(**name)).copied().collect();
         // A name that was a call and is something else as well cannot be followed.
         (self.calls.len() == calls.len()).then_some(())
     }
@@ -263,7 +266,12 @@ impl<'a> Text<'a> {
             }
             return Some(());
         }
-        if !self.tokens[..at].iter().rev().take_while(|token| !is_statement_edge(token)).any(|t| *t == symbol(b",")) {
+        if !self.tokens[..at]
+            .iter()
+            .rev()
+            .take_while(|token| !is_statement_edge(token))
+            .any(|t| *t == symbol(b","))
+        {
             // `t.x = ...` or `t[i] = ...`: which table that is, `is_read_only` looks at.
             return Some(());
         }
@@ -480,9 +488,7 @@ impl<'a> Text<'a> {
                 let n_behind = last.unsigned_abs() as usize;
                 // Which of them are keys is known only if their number is, or if all are.
                 match is_open {
-                    true => {
-                        is_open_good && (begin..n_fixed).all(|at| self.is_key(arguments[at]))
-                    }
+                    true => is_open_good && (begin..n_fixed).all(|at| self.is_key(arguments[at])),
                     false if n >= n_behind => all_keys(begin..=n - n_behind, step as usize),
                     false => true,
                 }
@@ -491,7 +497,9 @@ impl<'a> Text<'a> {
                 let at = begin + num_index as usize;
                 let Some(argument) = arguments.get(at).filter(|_| at < n_fixed) else { return !is_open };
                 let counted = match self.at(argument.0) {
-                    Some(Token::Number(digits) | Token::Text(Some(digits))) if argument.1 == argument.0 + 1 => {
+                    Some(Token::Number(digits) | Token::Text(Some(digits)))
+                        if argument.1 == argument.0 + 1 =>
+                    {
                         skerry_resp::number::parse_u64(digits)
                     }
                     _ => None,
@@ -515,7 +523,9 @@ impl<'a> Text<'a> {
 /// Words behind which, or before which, a statement begins.
 fn is_statement_edge(token: &Token<'_>) -> bool {
     match token {
-        Token::Keyword(word) => !matches!(*word, b"and" | b"or" | b"not" | b"nil" | b"true" | b"false" | b"local"),
+        Token::Keyword(word) => {
+            !matches!(*word, b"and" | b"or" | b"not" | b"nil" | b"true" | b"false" | b"local")
+        }
         Token::Symbol(text) => matches!(*text, b";" | b"{"),
         _ => false,
     }

@@ -52,7 +52,8 @@ pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token<'_>>> {
         }
         let len = match first {
             b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
-                let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+                let len =
+                    rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
                 let word = &rest[..len];
                 tokens.push(if KEYWORDS.contains(&word) { Token::Keyword(word) } else { Token::Name(word) });
                 len
@@ -67,8 +68,8 @@ pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token<'_>>> {
                 tokens.push(Token::Text(is_plain.then_some(inside)));
                 len
             }
-            b'+' | b'-' | b'*' | b'/' | b'%' | b'^' | b'#' | b'~' | b'<' | b'>' | b'=' | b'(' | b')' | b'{' | b'}'
-            | b'[' | b']' | b';' | b':' | b',' | b'.' => {
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'^' | b'#' | b'~' | b'<' | b'>' | b'=' | b'(' | b')'
+            | b'{' | b'}' | b'[' | b']' | b';' | b':' | b',' | b'.' => {
                 let long = SYMBOLS.iter().find(|symbol| rest.starts_with(symbol));
                 let len = long.map_or(1, |symbol| symbol.len());
                 tokens.push(Token::Symbol(&rest[..len]));

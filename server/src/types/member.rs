@@ -19,9 +19,11 @@ use crate::alloc::good_size;
 use crate::keyspace::table::TableEntry;
 
 const TAG_BYTES: usize = 1;
+/// What a table keeps of an address, too.
+const PLACE_BYTES: usize = 6;
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const DEADLINE_SHIFT: u8 = 4;
-const DEADLINE_BYTES: usize = 6;
+pub(super) const DEADLINE_BYTES: usize = 6;
 /// The latest deadline there is room for (in the year 10,889); Redis takes none beyond a quarter of it.
 pub(super) const DEADLINE_MAX_MS: i64 = (1 << (8 * DEADLINE_BYTES)) - 1;
 
@@ -41,14 +43,9 @@ pub struct MemberRef<'a> {
     owner: PhantomData<&'a Member>,
 }
 
-/// A member's place, for an index beside the table that owns it.
+/// A member's place, for an index beside the table that owns it: the 48 bits of its address.
 #[derive(Clone, Copy)]
-pub struct MemberPlace(NonNull<u8>);
-
-// SAFETY: it says where a member is and gives no access by itself; the member is `Send` and `Sync`.
-unsafe impl Send for MemberPlace {}
-// SAFETY: as above.
-unsafe impl Sync for MemberPlace {}
+pub struct MemberPlace([u8; PLACE_BYTES]);
 
 impl MemberPlace {
     /// The member that stands there.
@@ -57,7 +54,11 @@ impl MemberPlace {
     /// The member this was asked of is alive and is not changed but by values of the same length for as long as `'a`.
     #[inline(always)]
     pub unsafe fn member<'a>(self) -> MemberRef<'a> {
-        MemberRef { raw: self.0, owner: PhantomData }
+        let mut address = [0; size_of::<usize>()];
+        address[..PLACE_BYTES].copy_from_slice(&self.0);
+        let raw = std::ptr::with_exposed_provenance_mut(usize::from_le_bytes(address));
+        // SAFETY: a member's address, which `place` has exposed, is not null.
+        MemberRef { raw: unsafe { NonNull::new_unchecked(raw) }, owner: PhantomData }
     }
 }
 
@@ -264,7 +265,9 @@ impl<'a> MemberRef<'a> {
 
     /// Where it stands.
     pub fn place(self) -> MemberPlace {
-        MemberPlace(self.raw)
+        let address = self.raw.as_ptr().expose_provenance() as u64;
+        debug_assert!(address < 1 << (8 * PLACE_BYTES));
+        MemberPlace(*address.to_le_bytes().first_chunk().expect("eight bytes hold six"))
     }
 
     /// A copy in an allocation of its own.
@@ -415,7 +418,7 @@ mod tests {
         let address = member.as_ref().address();
         member.set_value(b"100");
         assert_eq!((member.as_ref().address(), member.as_ref().value()), (address, &b"100"[..]));
-        assert_eq!(Member::new(b"123456789012345").allocated_bytes(), 32);
+        assert_eq!(Member::new(b"123456789012345").allocated_bytes(), good_size(17));
         assert_eq!(Member::new(b"12345678901234").allocated_bytes(), 16);
     }
 }

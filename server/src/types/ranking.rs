@@ -3,7 +3,7 @@
 //! ```text
 //!   Inner  | first, n, child | first, n, child | ...          up to 24 children, n items below each
 //!             |                  |
-//!   Leaf   | item x 31 |     | item x 31 |                    up to 31 items of 16 bytes, in order
+//!   Leaf   | item x 36 |     | item x 36 |                    up to 36 items of 14 bytes, in order
 //! ```
 //!
 //! Redis keeps a skiplist: about 1.33 pointers and spans an element, each step of a descent a cache miss. Here a million
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-const LEAF_ITEMS: usize = 31;
+const LEAF_ITEMS: usize = 36;
 const INNER_CHILDREN: usize = 24;
 /// A node below this share of its room looks for a neighbor to join.
 const SPARSE_RATIO: usize = 3;

@@ -52,7 +52,9 @@ struct Ranked {
     member_bytes: usize,
 }
 
+/// Packed: an item more in seven.
 #[derive(Clone, Copy)]
+#[repr(C, packed)]
 struct Item {
     score: f64,
     place: MemberPlace,
@@ -130,9 +132,14 @@ impl Zset {
         Self(Repr::Ranked(Loose::new(ranked)))
     }
 
-    /// A sorted set of members that are all different, in its order; None if they are not in order or a score is NaN.
-    pub fn of_checked<'a>(scored: impl Iterator<Item = Scored<'a>>, limits: &Limits) -> Option<Self> {
-        let mut packed = Packed::new();
+    /// A sorted set of `n_members` members that are all different, in its order; None if they are not in order or a score is NaN.
+    pub fn of_checked<'a>(
+        scored: impl Iterator<Item = Scored<'a>>,
+        n_members: usize,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let mut zset = Self::default();
+        zset.announce(n_members, limits);
         let mut before: Option<Scored<'a>> = None;
         for (element, score) in scored {
             let is_behind = before.is_none_or(|(other, other_score)| {
@@ -143,17 +150,24 @@ impl Zset {
             if !is_behind || score.is_nan() {
                 return None;
             }
-            packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
-            if score == 0.0 && score.is_sign_negative() {
-                // Where somebody has stored the sign, it stays, as in Redis.
-                packed.push_back(&Encoded::of(b"-0"), Growth::Tight);
-            } else {
-                push_score(score, |score| packed.push_back(score, Growth::Tight));
+            match &mut zset.0 {
+                Repr::Ranked(ranked) => {
+                    let mut digits = Digits::new();
+                    let member = Member::with_value(element.as_bytes(&mut digits), &score.to_le_bytes());
+                    ranked.insert(member, score);
+                }
+                Repr::Packed(packed) => {
+                    packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
+                    if score == 0.0 && score.is_sign_negative() {
+                        // Where somebody has stored the sign, it stays, as in Redis.
+                        packed.push_back(&Encoded::of(b"-0"), Growth::Tight);
+                    } else {
+                        push_score(score, |score| packed.push_back(score, Growth::Tight));
+                    }
+                }
             }
             before = Some((element, score));
         }
-        let mut zset = Self(Repr::Packed(packed));
-        zset.announce(zset.len(), limits);
         Some(zset)
     }
 
@@ -542,7 +556,8 @@ impl Ranked {
 /// By score, then by the member's bytes.
 #[inline]
 fn by_rank(a: &Item, b: &Item) -> Ordering {
-    match a.score.partial_cmp(&b.score) {
+    let (x, y) = (a.score, b.score);
+    match x.partial_cmp(&y) {
         Some(Ordering::Equal) | None => lend(a).field().cmp(lend(b).field()),
         Some(order) => order,
     }

@@ -62,7 +62,7 @@ impl Worker {
                 upkeep_slice(&mut self.node.shard);
                 is_busy = true;
             }
-            if self.has_expired_more {
+            if self.has_expired_more && !self.node.is_paused() {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;
             }
@@ -76,7 +76,7 @@ impl Worker {
     pub(super) fn tick(&mut self, now: Instant) {
         let hz = u64::from(self.node.config.hz.clamp(1, 500));
         self.next_tick = now + Duration::from_millis(1000 / hz.max(10));
-        if self.server.is_expiring_actively.load(Ordering::Relaxed) {
+        if self.server.is_expiring_actively.load(Ordering::Relaxed) && !self.node.is_paused() {
             self.has_expired_more = self.node.expire_slice(SLICE);
         }
         if let Some(listeners) = &mut self.listeners
@@ -102,8 +102,8 @@ impl Worker {
         let Some(purging) = &mut self.purging else { return };
         let is_watched = limit > 0 && is_evicting;
         let resident = if is_watched { crate::process::resident_bytes() } else { 0 };
-        let is_sparse = is_watched && resident > sparse_above(limit, purging.is_sparse());
-        purging.tick(crate::alloc::used_memory(), is_sparse);
+        let sparsity = if is_watched { sparsity(resident, limit) } else { 0.0 };
+        purging.tick(crate::alloc::used_memory(), sparsity);
         let withheld = if purging.is_purged_and_sparse() { withhold(resident, limit) } else { 0 };
         self.server.withheld_memory.store(withheld, Ordering::Relaxed);
     }
@@ -146,11 +146,12 @@ fn eviction_ns(config: &Config) -> u64 {
 /// The program itself counts for a server of small `maxmemory`.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
-/// Above so much resident memory, free pages go back at once. Once they do, they go on far below that: else memory swings between
-/// both states, and what is freed in the one is resident in the other (256 MiB of mixed values: between 1.09 and 1.17 of them).
-fn sparse_above(limit: u64, is_sparse: bool) -> u64 {
-    let share = if is_sparse { 2 } else { 1 };
-    limit + (limit / 16).max(PROGRAM_BYTES) / share
+/// How much of the pages within free blocks is to go: none up to a sixteenth above the limit, all from an eighth on. In steps: with one
+/// threshold memory swings between both states (256 MiB of mixed values: between 1.09 and 1.17 of them).
+fn sparsity(resident: u64, limit: u64) -> f64 {
+    let none = limit + (limit / 16).max(PROGRAM_BYTES / 3 * 2);
+    let all = limit + (limit / 8).max(PROGRAM_BYTES);
+    (resident.saturating_sub(none) as f64 / (all - none) as f64).min(1.0)
 }
 
 /// What to withhold of `maxmemory`: twice what resident memory is above an eighth more than that. Evicting more is a dear way to
@@ -158,4 +159,27 @@ fn sparse_above(limit: u64, is_sparse: bool) -> u64 {
 fn withhold(resident: u64, limit: u64) -> u64 {
     let excess = resident.saturating_sub(limit + (limit / 8).max(PROGRAM_BYTES));
     (excess * 2).min(limit / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Pages within free blocks begin to go before memory is withheld, and all go when it is.
+    #[test]
+    fn pages_go_before_memory_is_withheld() {
+        for limit in [1, 10, 64, 256, 1000, 100_000].map(|mib| mib * MIB) {
+            let mut before = (0.0, 0);
+            for resident in (0..200).map(|part| limit / 100 * part + 60 * MIB * part / 200) {
+                let now = (sparsity(resident, limit), withhold(resident, limit));
+                assert!(now.0 >= before.0 && now.1 >= before.1 && now.0 <= 1.0 && now.1 <= limit / 2);
+                assert!(now.1 == 0 || now.0 > 0.0, "limit {limit}, resident {resident}");
+                before = now;
+            }
+            assert_eq!(before.0, 1.0);
+            assert_eq!(sparsity(limit + limit / 20, limit), 0.0);
+        }
+    }
 }

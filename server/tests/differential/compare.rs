@@ -6,6 +6,8 @@
 //! | AnyOrder | the order of the elements (SMEMBERS, KEYS, ...) |
 //! | Pairs | the order of field-value pairs |
 //! | Seconds, Milliseconds | positive times by the 1 s or 1000 ms between the two runs of a command |
+//! | Idle | times in milliseconds since something happened, which stand among other numbers: by 2000 ms |
+//! | Moments | Unix times in milliseconds, which stand among other numbers: by 2000 ms |
 //! | Shape | the size that MEMORY USAGE tells: a positive number, or null: Redis tells the size of a dead key that it has not met yet, at random |
 //! | Size | DBSIZE: dead keys that a server has not met yet count; compared when none is left |
 //! | Hits | VSIM WITHSCORES of all elements: the order of equals, and the last digits of scores |
@@ -25,6 +27,8 @@ pub(crate) enum Compare {
     Pairs,
     Seconds,
     Milliseconds,
+    Idle,
+    Moments,
     Shape,
     Size,
     Hits,
@@ -66,6 +70,8 @@ impl Compare {
             Compare::Pairs => unordered(ours, 2) == unordered(theirs, 2),
             Compare::Seconds => near(ours, theirs, 1),
             Compare::Milliseconds => near(ours, theirs, 1000),
+            Compare::Idle => within(ours, theirs, 0..=i64::MAX),
+            Compare::Moments => within(ours, theirs, MOMENT_MS..=i64::MAX),
             Compare::Shape => match (ours, theirs) {
                 (Reply::Int(ours), Reply::Int(theirs)) => *ours > 0 && *theirs > 0,
                 (Reply::NullBulk | Reply::Null, Reply::Int(theirs)) => *theirs > 0,
@@ -153,6 +159,28 @@ pub(crate) fn is_substantial(reply: &Reply) -> bool {
         Reply::Map(pairs) => !pairs.is_empty(),
         Reply::Simple(t) => t != b"none",
         Reply::Push(_) | Reply::Bool(_) | Reply::Double(_) | Reply::Big(_) | Reply::Verbatim(..) => true,
+    }
+}
+
+/// Later than this are Unix times in milliseconds, and no counts.
+const MOMENT_MS: i64 = 1 << 40;
+const RUNS_APART_MS: i64 = 2000;
+
+/// The same but for integers in `times`, which may differ by the time between the two runs of a command.
+fn within(ours: &Reply, theirs: &Reply, times: std::ops::RangeInclusive<i64>) -> bool {
+    match (ours, theirs) {
+        (Reply::Int(a), Reply::Int(b)) if times.contains(a) && times.contains(b) => {
+            (a - b).abs() <= RUNS_APART_MS
+        }
+        (Reply::Array(a), Reply::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| within(a, b, times.clone()))
+        }
+        (Reply::Map(a), Reply::Map(b)) => {
+            let same =
+                |(a, b): (&(Reply, Reply), &(Reply, Reply))| a.0 == b.0 && within(&a.1, &b.1, times.clone());
+            a.len() == b.len() && a.iter().zip(b).all(same)
+        }
+        (ours, theirs) => ours == theirs,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Seeded random programs: templates filled with keys, values and numbers, good and malformed.
 //!
-//! At most 25 keys, named by the type they usually hold, so that most commands find what they are for; some share
+//! At most 27 keys, named by the type they usually hold, so that most commands find what they are for; some share
 //! a hash tag. Deadlines lie at least 1000 s away or in the past: a program never waits for one, and never meets one
 //! by accident. No negative count for the random picks goes below -8: SRANDMEMBER would honour it.
 
@@ -23,6 +23,7 @@ const ZSETS: &[&str] = &["z0", "{a}z2"];
 const PLACES: &[&str] = &["g0", "{a}g1"];
 /// Sorted sets whose scores are all 0: ranges of names are defined in these alone.
 const FLAT: &[&str] = &["f0"];
+const STREAMS: &[&str] = &["x0", "{a}x1"];
 const _: () = assert!(
     STRINGS.len()
         + LISTS.len()
@@ -33,14 +34,27 @@ const _: () = assert!(
         + ZSETS.len()
         + PLACES.len()
         + FLAT.len()
-        <= 20
+        + STREAMS.len()
+        <= 22
 );
 /// Vector sets by their quantization, which every VADD has to repeat.
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
-const CLASSES: &[&[&str]] =
-    &[STRINGS, LISTS, SETS, HLLS, HASHES, NUMBERS, ZSETS, PLACES, VECTORS_Q8, VECTORS_F32, VECTORS_BIN];
+const CLASSES: &[&[&str]] = &[
+    STRINGS,
+    LISTS,
+    SETS,
+    HLLS,
+    HASHES,
+    NUMBERS,
+    ZSETS,
+    PLACES,
+    STREAMS,
+    VECTORS_Q8,
+    VECTORS_F32,
+    VECTORS_BIN,
+];
 const _: () = assert!(VECTORS_Q8.len() + VECTORS_F32.len() + VECTORS_BIN.len() <= 5);
 
 /// Of whole length: both servers store the same bits whichever precision they compute the length in.
@@ -193,9 +207,43 @@ const WEIGHTS: &[&str] = &["h*->W", "{a}h*->W", "nosuch*"];
 const TEXT_WEIGHTS: &[&str] = &["s*", "h*->f1", "{a}s*", "h*->W"];
 const LOOK_UPS: &[&str] =
     &["s*", "{a}s*", "h*->f1", "h*->W", "{a}h*->f0", "l*", "h*->", "h*", "*", "constant", "#"];
-const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "vectorset", "STRING", "nosuch"];
+const TYPES: &[&str] = &["string", "list", "set", "hash", "zset", "stream", "vectorset", "STRING", "nosuch"];
+/// No ID of these is so great that a stream whose last it becomes takes no entry any more.
+const ODD_IDS: &[&str] =
+    &["-", "+", "$", ">", "1-", "-1", "1-x", "x", "", "1--5", "007-1", "+5", " 5", "(3", "0-0", "0", "1-1-1"];
+const GREAT_IDS: &[&str] = &[
+    "18446744073709551615-18446744073709551615",
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775808-1",
+    "(18446744073709551615-18446744073709551615",
+    "(0-0",
+];
+/// So far behind the last ID lie those that are asked for.
+const LIVING_IDS: i64 = 8;
 const EXTRA: &[&str] = &["extra", "NX", "GT", "0", "-1", "KEEPTTL", "GET"];
 const WORDS: &[&str] = &["a", "b", "c", "hello", "x y", "", "\u{fc}", "12", "-5", "007"];
+
+/// What a run of commands on streams begins with, and how many follow.
+const STREAM_OPENING: &[(&str, usize)] = &[
+    ("XGROUP CREATE stream group zero MKSTREAM", 3),
+    ("XADD stream newid field:val*", 8),
+    ("XREADGROUP GROUP group consumer COUNT count STREAMS stream fresh", 6),
+];
+const STREAM_STEPS: usize = 30;
+
+/// One of the rows, by their weights.
+fn weighted(rows: &[&'static Row], rng: &mut Rng) -> &'static Row {
+    let total: u32 = rows.iter().map(|row| row.weight).sum();
+    let mut at = rng.below(total as usize) as u32;
+    for row in rows {
+        if at < row.weight {
+            return row;
+        }
+        at -= row.weight;
+    }
+    unreachable!("a number below the sum of the weights falls into one of them")
+}
 
 /// One command of one connection.
 #[derive(Clone, Debug)]
@@ -211,8 +259,9 @@ pub(crate) struct Draw {
     rng: Rng,
     /// When the program began: its absolute deadlines hang on it.
     start_ms: i64,
+    /// The time in the IDs of entries: later ones are greater.
+    stream_ms: i64,
     rows: Vec<&'static Row>,
-    total_weight: u32,
 }
 
 impl Draw {
@@ -220,8 +269,7 @@ impl Draw {
     pub(crate) fn new(seed: u64, start_ms: i64, known: &BTreeSet<String>) -> Draw {
         let runs = |row: &&Row| row.when == When::Always || known.contains(row.command());
         let rows: Vec<&Row> = TABLE.iter().filter(runs).collect();
-        let total_weight = rows.iter().map(|r| r.weight).sum();
-        Draw { rng: Rng::new(seed), start_ms, rows, total_weight }
+        Draw { rng: Rng::new(seed), start_ms, stream_ms: 1, rows }
     }
 
     /// Appends one command or one transaction.
@@ -229,7 +277,8 @@ impl Draw {
         let conn = self.rng.below(N_CONNS);
         match self.rng.below(1000) {
             0..40 => self.transaction(out),
-            40..57 => {
+            40..46 => self.streams(out),
+            46..63 => {
                 let row = self.wide();
                 out.push(self.step(conn, row));
             }
@@ -277,26 +326,29 @@ impl Draw {
         }
     }
 
-    fn row(&mut self) -> &'static Row {
-        let mut at = self.rng.below(self.total_weight as usize) as u32;
-        for row in &self.rows {
-            if at < row.weight {
-                return row;
+    /// Groups that read, and what becomes of what they were given: by themselves these commands seldom find anything pending.
+    fn streams(&mut self, out: &mut Vec<Step>) {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.template.starts_with('X')).copied().collect();
+        let conn = self.rng.below(N_CONNS);
+        for (template, n) in STREAM_OPENING {
+            for row in rows.iter().filter(|row| row.template == *template) {
+                for _ in 0..*n {
+                    out.push(self.step(conn, row));
+                }
             }
-            at -= row.weight;
         }
-        unreachable!("a number below the sum of the weights falls into one of them")
+        for _ in 0..STREAM_STEPS.min(rows.len()) {
+            let row = weighted(&rows, &mut self.rng);
+            out.push(self.step(conn, row));
+        }
+    }
+
+    fn row(&mut self) -> &'static Row {
+        weighted(&self.rows, &mut self.rng)
     }
 
     fn wide(&mut self) -> &'static Row {
-        let mut at = self.rng.below(WIDE.iter().map(|r| r.weight as usize).sum()) as u32;
-        for row in WIDE {
-            if at < row.weight {
-                return row;
-            }
-            at -= row.weight;
-        }
-        unreachable!("a number below the sum of the weights falls into one of them")
+        weighted(&WIDE.iter().collect::<Vec<_>>(), &mut self.rng)
     }
 
     fn step(&mut self, conn: usize, row: &'static Row) -> Step {
@@ -392,6 +444,27 @@ impl Draw {
             "smax" => self.score_bound("+inf", 1, 10),
             "lmin" => self.name_bound("-", 0, 4),
             "lmax" => self.name_bound("+", 3, 8),
+            "stream" => self.key(STREAMS),
+            "group" if self.rng.percent(3) => b"nogroup".to_vec(),
+            "group" => self.rng.pick(&["g0", "g1"]).as_bytes().to_vec(),
+            "consumer" => self.small_name("c", 3),
+            "newid" => self.new_id(),
+            "id" => self.id(),
+            "idstart" if self.rng.percent(50) => b"-".to_vec(),
+            "idend" if self.rng.percent(50) => b"+".to_vec(),
+            "idstart" | "idend" if self.rng.percent(20) => [&b"("[..], &self.id()].concat(),
+            "idstart" | "idend" => self.id(),
+            "after" if self.rng.percent(20) => self.rng.pick(&["0", "$", "+"]).as_bytes().to_vec(),
+            "after" => self.id(),
+            "fresh" => b">".to_vec(),
+            // Either all entries are idle for long enough, or only those that were claimed with such an IDLE.
+            "minidle" => self.rng.pick(&["0", "0", "3000000"]).as_bytes().to_vec(),
+            "longidle" => b"5000000".to_vec(),
+            "maxlen" => match self.rng.below(12) {
+                0 => self.malformed(),
+                _ => self.rng.within(0, 30).to_string().into_bytes(),
+            },
+            "refs" => self.rng.pick(&["KEEPREF", "DELREF", "ACKED"]).as_bytes().to_vec(),
             "zero" => b"0".to_vec(),
             "small" => self.rng.within(0, 2).to_string().into_bytes(),
             "vq8" => self.key(VECTORS_Q8),
@@ -471,6 +544,29 @@ impl Draw {
             other => panic!("no generator is called {other}"),
         };
         number.to_string().into_bytes()
+    }
+
+    /// A greater ID than before, mostly.
+    fn new_id(&mut self) -> Vec<u8> {
+        self.stream_ms += i64::from(self.rng.percent(40));
+        let ms = self.stream_ms;
+        match self.rng.below(20) {
+            0 => self.rng.pick(ODD_IDS).as_bytes().to_vec(),
+            1 => format!("{}", ms - self.rng.within(0, 2)).into_bytes(),
+            2 | 3 => format!("{ms}-{}", self.rng.within(0, 9)).into_bytes(),
+            _ => format!("{ms}-*").into_bytes(),
+        }
+    }
+
+    /// An ID of an entry that may be there.
+    fn id(&mut self) -> Vec<u8> {
+        let ms = (self.stream_ms - self.rng.within(0, LIVING_IDS)).max(0);
+        match self.rng.below(30) {
+            0 => self.rng.pick(ODD_IDS).as_bytes().to_vec(),
+            1 => self.rng.pick(GREAT_IDS).as_bytes().to_vec(),
+            2..16 => format!("{ms}").into_bytes(),
+            _ => format!("{ms}-{}", self.rng.within(0, 3)).into_bytes(),
+        }
     }
 
     fn score(&mut self) -> Vec<u8> {

@@ -7,6 +7,7 @@
 
 mod mutated;
 mod payload;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod travel;

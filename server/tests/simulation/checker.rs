@@ -20,6 +20,10 @@ pub struct Operation {
     pub invoked_at: usize,
     /// Step at which its reply came out, and the reply. `None`: the client was gone before; it may have happened or not.
     pub answer: Option<(usize, Value)>,
+    /// It touches several shards: what it fills is not served in the same moment, and neither is it.
+    pub is_spread: bool,
+    /// Step at which its client went away.
+    pub gone_at: Option<usize>,
     /// Operations (by index) of the same client that come before it by the order rule.
     pub after: Vec<usize>,
 }
@@ -103,23 +107,74 @@ impl Search<'_> {
         if self.order.len() > self.longest.0.len() {
             self.longest = (self.order.clone(), model.clone());
         }
-        for at in self.candidates(done) {
+        for at in self.candidates(done, &model) {
             let operation = &self.operations[at];
             let mut next = model.clone();
-            let reply = next.run(operation.client, operation.db, &operation.action);
-            if !self.agrees(at, reply) {
+            let caller = (operation.client, operation.db);
+            let step = next.begin(at, caller, &operation.action, operation.is_spread);
+            if step.reply.as_ref().is_some_and(|reply| !self.agrees(at, reply.clone()))
+                || !self.serves(&step.served, Some(operation.invoked_at))
+            {
                 continue;
             }
-            self.order.push(at);
+            let is_done = step.reply.is_some();
+            let answered = step.served.iter().fold(u64::from(is_done) << at, |bits, (at, _)| bits | 1 << at);
             // What had to come first and has not happened will not happen any more.
-            match self.run(done | 1 << at | self.before[at], next) {
+            match self.go_on(at, done | answered | self.before[at], next) {
                 Some(false) => {}
                 found => return found,
             }
-            self.order.pop();
+        }
+        for at in model.servable() {
+            let mut next = model.clone();
+            let served = next.serve_late(at);
+            if self.serves(&served, None) {
+                match self.go_on(at, done | 1 << at, next) {
+                    Some(false) => {}
+                    found => return found,
+                }
+            }
+        }
+        for at in (0..self.operations.len()).filter(|at| model.waiting_bits() & 1 << at != 0) {
+            if self.may_end(at) {
+                let mut next = model.clone();
+                next.end_wait(at);
+                match self.go_on(at, done | 1 << at, next) {
+                    Some(false) => {}
+                    found => return found,
+                }
+            }
         }
         self.order.truncate(start);
         Some(false)
+    }
+
+    fn go_on(&mut self, at: usize, done: u64, next: Model) -> Option<bool> {
+        self.order.push(at);
+        let found = self.run(done, next);
+        if found == Some(false) {
+            self.order.pop();
+        }
+        found
+    }
+
+    /// Whether blocked operations may have been served so, by an operation begun then: the dead eat nothing.
+    fn serves(&self, served: &[(usize, Value)], by: Option<usize>) -> bool {
+        served.iter().all(|(at, reply)| {
+            let is_dead = by.zip(self.operations[*at].gone_at).is_some_and(|(by, gone_at)| by > gone_at);
+            self.agrees(*at, reply.clone()) && !(is_dead && matches!(reply, Value::Array(_) | Value::Bulk(_)))
+        })
+    }
+
+    /// Whether a blocked operation may have ended without anybody's doing.
+    fn may_end(&self, at: usize) -> bool {
+        let operation = &self.operations[at];
+        let Action::Command(argv) = &operation.action else { return false };
+        match &operation.answer {
+            None => true,
+            Some((_, Value::NullArray)) => argv.last().is_some_and(|timeout| timeout != b"0"),
+            Some(_) => false,
+        }
     }
 
     /// Where the longest order ends, in words.
@@ -127,24 +182,29 @@ impl Search<'_> {
         let (order, model) = &self.longest;
         let done = order.iter().fold(0u64, |done, at| done | 1 << at | self.before[*at]);
         let mut text = format!("longest order: {order:?}; then the model would say:");
-        for at in self.candidates(done) {
-            let operation = &self.operations[at];
-            let reply = model.clone().run(operation.client, operation.db, &operation.action);
-            text.push_str(&format!(
-                "\n  {at:2} {}",
-                crate::cluster::plain(&normal(&operation.action, reply))
-            ));
+        let candidates = self.candidates(done, model);
+        for at in &candidates {
+            let operation = &self.operations[*at];
+            let caller = (operation.client, operation.db);
+            let step = model.clone().begin(*at, caller, &operation.action, operation.is_spread);
+            let reply = step.reply.map_or_else(
+                || "(blocked)".to_owned(),
+                |reply| crate::cluster::plain(&normal(&operation.action, reply)),
+            );
+            text.push_str(&format!("\n  {at:2} {reply}, serving {:?}", step.served));
         }
-        if self.candidates(done).is_empty() {
+        text.push_str(&format!("\n  blocked {:b}, servable {:?}", model.waiting_bits(), model.servable()));
+        if candidates.is_empty() {
             text.push_str(&format!("\n  nothing; the model ends in {:?}", model.databases));
         }
         text
     }
 
     /// Operations that may come next, those that were answered first in front: mostly they happened in that order.
-    fn candidates(&self, done: u64) -> Vec<usize> {
+    fn candidates(&self, done: u64, model: &Model) -> Vec<usize> {
+        let begun = done | model.waiting_bits();
         let mut next: Vec<usize> = (0..self.operations.len())
-            .filter(|at| done & (1 << at) == 0 && self.before[*at] & !done & !self.optional == 0)
+            .filter(|at| begun & (1 << at) == 0 && self.before[*at] & !done & !self.optional == 0)
             .collect();
         next.sort_by_key(|at| self.operations[*at].answer.as_ref().map_or(usize::MAX, |(step, _)| *step));
         next
@@ -157,7 +217,7 @@ impl Search<'_> {
 
     fn take_reads(&mut self, done: &mut u64, model: &mut Model) {
         loop {
-            let taken = self.candidates(*done).into_iter().find(|&at| {
+            let taken = self.candidates(*done, model).into_iter().find(|&at| {
                 let operation = &self.operations[at];
                 operation.answer.is_some()
                     && self.before[at] & !*done == 0
@@ -175,7 +235,7 @@ impl Search<'_> {
 fn is_read(action: &Action) -> bool {
     match action {
         Action::Command(argv) => {
-            matches!(&argv[0][..], b"GET" | b"MGET" | b"EXISTS" | b"SMEMBERS" | b"PING")
+            matches!(&argv[0][..], b"GET" | b"MGET" | b"EXISTS" | b"SMEMBERS" | b"PING" | b"LLEN" | b"LRANGE")
         }
         Action::Transaction(_) => false,
     }

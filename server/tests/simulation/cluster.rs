@@ -34,6 +34,8 @@ pub struct Remote {
     pub node: usize,
     pub id: ClientId,
     pub is_gone: bool,
+    /// Step at which it went.
+    gone_at: Option<usize>,
     input: Vec<u8>,
     /// End of each request in `input`.
     ends: Vec<usize>,
@@ -108,6 +110,7 @@ impl Cluster {
             node,
             id,
             is_gone: false,
+            gone_at: None,
             input: Vec::new(),
             ends: Vec::new(),
             n_sent_bytes: 0,
@@ -123,6 +126,7 @@ impl Cluster {
     pub fn disconnect(&mut self, remote: usize) {
         let (node, id) = (self.remotes[remote].node, self.remotes[remote].id);
         self.remotes[remote].is_gone = true;
+        self.remotes[remote].gone_at = Some(self.step);
         self.nodes[node].disconnect(id);
         self.step += 1;
     }
@@ -280,7 +284,11 @@ impl Cluster {
         for _ in 0..MAX_STEPS {
             let mut events = self.events();
             if events.is_empty() {
-                return;
+                // Nothing is left but time.
+                match self.nodes.iter().any(|node| node.ms_to_deadline(self.now_ms).is_some()) {
+                    true => events.push(Event::Tick),
+                    false => return,
+                }
             }
             if n_disconnects > 0 && random.chance(40) {
                 n_disconnects -= 1;
@@ -331,6 +339,8 @@ impl Cluster {
                         client,
                         db: intent.db,
                         action: intent.action.clone(),
+                        is_spread: intent.facts.is_spread(),
+                        gone_at: remote.gone_at,
                         invoked_at: remote.sent_at[at],
                         answer: answer.map(|(step, value)| (*step, normal(&intent.action, value.clone()))),
                         after: after.collect(),
@@ -364,9 +374,10 @@ impl Cluster {
                                 .map(<[u8]>::to_vec)
                                 .collect()
                         })),
-                        View::List(_) | View::Hash(_) | View::Zset(_) | View::Stream(_) => {
-                            panic!("no program makes one")
+                        View::List(list) => {
+                            Content::List(list.iter().map(|element| element.to_vec()).collect())
                         }
+                        View::Hash(_) | View::Zset(_) | View::Stream(_) => panic!("no program makes one"),
                     };
                     assert!(db < N_DATABASES, "no program selects database {db}");
                     state[db].insert(entry.key().to_vec(), content);
@@ -374,6 +385,34 @@ impl Cluster {
             }
         }
         state
+    }
+
+    /// Those who wait for ever for what is not there go away. `Err`: somebody waits for what is there.
+    pub fn dismiss_blocked(&mut self, programs: &[Program]) -> Result<(), String> {
+        let end = self.final_state();
+        for (at, program) in programs.iter().enumerate() {
+            let remote = &self.remotes[at];
+            if remote.is_gone || remote.replies.len() == remote.ends.len() {
+                continue;
+            }
+            let request = &program.requests[remote.replies.len()];
+            let Expect::Operation(intent) = request.expect else { continue };
+            let keys = match &request.argv[0][..] {
+                b"BLPOP" => &request.argv[1..request.argv.len() - 1],
+                b"BLMOVE" => &request.argv[1..2],
+                _ => continue,
+            };
+            let db = program.intents[intent].db;
+            if let Some(key) = keys.iter().find(|key| matches!(end[db].get(*key), Some(Content::List(_)))) {
+                return Err(format!(
+                    "client {at} waits for {}, which holds a list",
+                    String::from_utf8_lossy(key)
+                ));
+            }
+            self.disconnect(at);
+        }
+        self.settle();
+        Ok(())
     }
 
     /// Every reply has come and no node owes or holds anything.

@@ -3,6 +3,8 @@
 //! ```text
 //!   LostHold      the owner grants and gives its hold up at once: it keeps the entries, the coordinator gets copies
 //!   EarlyRelease  the same, when the grant has reached the coordinator: home before the run
+//!   LostWake      what comes home from a lend does not say what has changed
+//!   OwnClaim      the owner of a blocked request's keys decides for itself who ends its wait
 //!   WrongOrder    two requests that stand one behind the other in a channel change places
 //! ```
 //!
@@ -22,6 +24,8 @@ pub enum Shim {
     Honest,
     LostHold(Lost),
     EarlyRelease(Lost),
+    LostWake,
+    OwnClaim,
     WrongOrder,
 }
 
@@ -48,6 +52,17 @@ impl Shim {
                 for mut one in all {
                     node.receive(ShardId(from as u8), &mut one);
                 }
+            }
+            Self::LostWake if !batch.shards.is_empty() => node.receive(ShardId(from as u8), batch),
+            Self::LostWake => {
+                for mut one in split(batch) {
+                    forget_changes(&mut one);
+                    node.receive(ShardId(from as u8), &mut one);
+                }
+            }
+            Self::OwnClaim => {
+                batch.claims.iter_mut().for_each(|claim| *claim = Default::default());
+                node.receive(ShardId(from as u8), batch);
             }
             Self::LostHold(lost) => {
                 for mut one in split(batch) {
@@ -190,10 +205,22 @@ fn copy_of(entry: &Entry) -> Entry {
     Entry::new(entry.key(), value, entry.expire_at())
 }
 
+/// Takes the names of what has changed out of a return.
+fn forget_changes(one: &mut Batch) {
+    let Some(Message::Return { lend, mode, loans, .. }) = Reader::new(&one.bytes).next_message() else {
+        return;
+    };
+    let loans: Vec<_> = loans.collect();
+    let mut forgetful = Batch::default();
+    forgetful.push_return(lend, mode, &loans, std::iter::empty());
+    one.bytes = forgetful.bytes;
+}
+
 /// One batch for each message.
 fn split(batch: &mut Batch) -> Vec<Batch> {
     let mut entries = std::mem::take(&mut batch.entries).into_iter();
     let mut plans = std::mem::take(&mut batch.plans).into_iter();
+    let mut claims = std::mem::take(&mut batch.claims).into_iter();
     let mut reader = Reader::new(&batch.bytes);
     let mut all = Vec::new();
     let mut start = 0;
@@ -208,6 +235,7 @@ fn split(batch: &mut Batch) -> Vec<Batch> {
         one.entries.extend(entries.by_ref().take(n_entries));
         if let Message::Request { head, .. } = message {
             one.plans.extend(plans.by_ref().take(usize::from(head.has_plans)));
+            one.claims.extend(claims.by_ref().take(usize::from(head.may_wait)));
         }
         all.push(one);
         start = reader.at;

@@ -1,6 +1,6 @@
 //! The plain server that every history is compared with: one map, one thread, no shards. Knows only the commands of the programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skerry_resp::Value;
@@ -13,6 +13,29 @@ pub enum Content {
     Set(BTreeSet<Word>),
     /// A vector set: its elements.
     Vectors(BTreeSet<Word>),
+    List(VecDeque<Word>),
+}
+
+/// An operation that is blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    /// By index in the history.
+    operation: usize,
+    client: usize,
+    db: usize,
+    argv: Vec<Word>,
+    /// Its service is not one moment with what filled its key: its keys have several owners.
+    is_late: bool,
+}
+
+impl Waiting {
+    /// The keys that it waits for.
+    fn keys(&self) -> &[Word] {
+        match &self.argv[0][..] {
+            b"BLMOVE" => &self.argv[1..2],
+            _ => &self.argv[1..self.argv.len() - 1],
+        }
+    }
 }
 
 /// What one client watches, and whether any of it has changed.
@@ -24,6 +47,7 @@ struct Watching {
 
 pub const N_DATABASES: usize = 2;
 const WRONG_TYPE: &[u8] = b"WRONGTYPE Operation against a key holding the wrong kind of value";
+const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NOT_AN_INTEGER: &[u8] = b"ERR value is not an integer or out of range";
 
 /// The whole state.
@@ -31,6 +55,19 @@ const NOT_AN_INTEGER: &[u8] = b"ERR value is not an integer or out of range";
 pub struct Model {
     pub databases: [BTreeMap<Word, Content>; N_DATABASES],
     watching: Vec<Watching>,
+    /// In the order of their arrival.
+    waiting: Vec<Waiting>,
+    /// Keys that became lists by the operation that runs, in that order.
+    filled: Vec<(usize, Word)>,
+    has_found_nothing: bool,
+}
+
+/// What a step of the model brings.
+pub struct Step {
+    /// The operation's reply; `None`: it is blocked.
+    pub reply: Option<Value>,
+    /// Blocked operations that have their reply now.
+    pub served: Vec<(usize, Value)>,
 }
 
 /// One operation of a history: a command, or a whole transaction.
@@ -43,7 +80,117 @@ pub enum Action {
 
 impl Model {
     pub fn new(n_clients: usize) -> Self {
-        Self { databases: Default::default(), watching: vec![Watching::default(); n_clients] }
+        Self {
+            databases: Default::default(),
+            watching: vec![Watching::default(); n_clients],
+            waiting: Vec::new(),
+            filled: Vec::new(),
+            has_found_nothing: false,
+        }
+    }
+
+    /// Bits of the operations that are blocked.
+    pub fn waiting_bits(&self) -> u64 {
+        self.waiting.iter().fold(0, |bits, waiting| bits | 1 << waiting.operation)
+    }
+
+    /// Begins operation number `operation`. What it fills is served in the same moment, unless it `is_spread` over several shards.
+    pub fn begin(
+        &mut self,
+        operation: usize,
+        (client, db): (usize, usize),
+        action: &Action,
+        is_spread: bool,
+    ) -> Step {
+        self.filled.clear();
+        let mut served = Vec::new();
+        if let Action::Command(argv) = action
+            && argv[0] == b"CLIENT"
+        {
+            let reply = Some(self.unblock(argv, &mut served));
+            return Step { reply, served };
+        }
+        self.has_found_nothing = false;
+        let reply = self.run(client, db, action);
+        if let Action::Command(argv) = action
+            && self.has_found_nothing
+            && argv[0].starts_with(b"BL")
+        {
+            let argv = argv.clone();
+            let is_late = is_spread || argv[0] == b"BLMOVE";
+            self.waiting.push(Waiting { operation, client, db, argv, is_late });
+            return Step { reply: None, served };
+        }
+        if !is_spread {
+            self.serve_filled(&mut served);
+        }
+        self.filled.clear();
+        Step { reply: Some(reply), served }
+    }
+
+    fn unblock(&mut self, argv: &[Word], served: &mut Vec<(usize, Value)>) -> Value {
+        let number = skerry_resp::parse_i64(&argv[2]).expect("programs write numbers");
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.client as i64 + 1 == number) else {
+            return Value::Integer(0);
+        };
+        let reply = if argv.len() == 4 { Value::Error(UNBLOCKED.to_vec()) } else { Value::NullArray };
+        served.push((self.waiting.remove(at).operation, reply));
+        Value::Integer(1)
+    }
+
+    /// Redis's handleClientsBlockedOnKeys, as far as it is one moment with the command before it.
+    fn serve_filled(&mut self, served: &mut Vec<(usize, Value)>) {
+        let mut at = 0;
+        while let Some((db, key)) = self.filled.get(at).cloned() {
+            at += 1;
+            while self.is_list(db, &key)
+                && let Some(first) = self.first_in_line(db, &key)
+                && !self.waiting[first].is_late
+            {
+                self.serve(first, served);
+            }
+        }
+    }
+
+    fn is_list(&self, db: usize, key: &[u8]) -> bool {
+        matches!(self.databases[db].get(key), Some(Content::List(_)))
+    }
+
+    fn first_in_line(&self, db: usize, key: &Word) -> Option<usize> {
+        self.waiting.iter().position(|waiting| waiting.db == db && waiting.keys().contains(key))
+    }
+
+    fn serve(&mut self, at: usize, served: &mut Vec<(usize, Value)>) {
+        let Waiting { operation, client, db, argv, .. } = self.waiting.remove(at);
+        let reply = self.command(client, db, &argv);
+        served.push((operation, reply));
+    }
+
+    /// Blocked operations that may be served now: the first in the line of a filled key.
+    pub fn servable(&self) -> Vec<usize> {
+        let is_servable = |at: &usize| {
+            let waiting = &self.waiting[*at];
+            waiting
+                .keys()
+                .iter()
+                .any(|key| self.is_list(waiting.db, key) && self.first_in_line(waiting.db, key) == Some(*at))
+        };
+        (0..self.waiting.len()).filter(is_servable).map(|at| self.waiting[at].operation).collect()
+    }
+
+    /// Serves one of them.
+    pub fn serve_late(&mut self, operation: usize) -> Vec<(usize, Value)> {
+        let mut served = Vec::new();
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.operation == operation) {
+            self.serve(at, &mut served);
+        }
+        self.filled.clear();
+        served
+    }
+
+    /// A wait ends by itself: its time is over, or its client is gone.
+    pub fn end_wait(&mut self, operation: usize) {
+        self.waiting.retain(|waiting| waiting.operation != operation);
     }
 
     /// A number that tells states apart.
@@ -78,6 +225,9 @@ impl Model {
     }
 
     fn put(&mut self, db: usize, key: &[u8], content: Content) {
+        if matches!(content, Content::List(_)) && !self.is_list(db, key) {
+            self.filled.push((db, key.to_vec()));
+        }
         self.databases[db].insert(key.to_vec(), content);
         self.touch(db, key);
     }
@@ -94,7 +244,9 @@ impl Model {
         match self.databases[db].get(key) {
             None => Ok(None),
             Some(Content::Text(text)) => Ok(Some(text.clone())),
-            Some(Content::Set(_) | Content::Vectors(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+            Some(Content::Set(_) | Content::Vectors(_) | Content::List(_)) => {
+                Err(Value::Error(WRONG_TYPE.to_vec()))
+            }
         }
     }
 
@@ -102,15 +254,50 @@ impl Model {
         match self.databases[db].get(key) {
             None => Ok(BTreeSet::new()),
             Some(Content::Set(set)) => Ok(set.clone()),
-            Some(Content::Text(_) | Content::Vectors(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+            Some(Content::Text(_) | Content::Vectors(_) | Content::List(_)) => {
+                Err(Value::Error(WRONG_TYPE.to_vec()))
+            }
         }
+    }
+
+    fn list(&self, db: usize, key: &[u8]) -> Result<Option<VecDeque<Word>>, Value> {
+        match self.databases[db].get(key) {
+            None => Ok(None),
+            Some(Content::List(list)) => Ok(Some(list.clone())),
+            Some(_) => Err(Value::Error(WRONG_TYPE.to_vec())),
+        }
+    }
+
+    fn put_list(&mut self, db: usize, key: &[u8], list: VecDeque<Word>) {
+        match list.is_empty() {
+            true => _ = self.take(db, key),
+            false => self.put(db, key, Content::List(list)),
+        }
+    }
+
+    /// LMOVE, from the front of one list to the back of another; `None` if there is nothing to move.
+    fn move_element(&mut self, db: usize, from: &[u8], to: &[u8]) -> Result<Option<Word>, Value> {
+        let Some(mut source) = self.list(db, from)? else { return Ok(None) };
+        let mut destination = self.list(db, to)?.unwrap_or_default();
+        let element = source.pop_front().expect("no list is empty");
+        if from == to {
+            source.push_back(element.clone());
+            self.put_list(db, from, source);
+            return Ok(Some(element));
+        }
+        destination.push_back(element.clone());
+        self.put_list(db, to, destination);
+        self.put_list(db, from, source);
+        Ok(Some(element))
     }
 
     fn vectors(&self, db: usize, key: &[u8]) -> Result<BTreeSet<Word>, Value> {
         match self.databases[db].get(key) {
             None => Ok(BTreeSet::new()),
             Some(Content::Vectors(elements)) => Ok(elements.clone()),
-            Some(Content::Text(_) | Content::Set(_)) => Err(Value::Error(WRONG_TYPE.to_vec())),
+            Some(Content::Text(_) | Content::Set(_) | Content::List(_)) => {
+                Err(Value::Error(WRONG_TYPE.to_vec()))
+            }
         }
     }
 
@@ -194,6 +381,43 @@ impl Model {
                     }
                     Some(_) | None => integer(0),
                 }
+            }
+            "RPUSH" => {
+                let mut list = self.list(db, &argv[1])?.unwrap_or_default();
+                list.extend(argv[2..].iter().cloned());
+                let len = list.len();
+                self.put_list(db, &argv[1], list);
+                integer(len)
+            }
+            "LPOP" => match self.list(db, &argv[1])? {
+                None => Value::NullBulk,
+                Some(mut list) => {
+                    let element = list.pop_front();
+                    self.put_list(db, &argv[1], list);
+                    bulk(element)
+                }
+            },
+            "LLEN" => integer(self.list(db, &argv[1])?.map_or(0, |list| list.len())),
+            "LRANGE" => {
+                let list = self.list(db, &argv[1])?.unwrap_or_default();
+                Value::Array(list.into_iter().map(Value::Bulk).collect())
+            }
+            // From the front to the back.
+            "LMOVE" => bulk(self.move_element(db, &argv[1], &argv[2])?),
+            "BLMOVE" => {
+                let moved = self.move_element(db, &argv[1], &argv[2])?;
+                self.has_found_nothing |= moved.is_none();
+                bulk(moved)
+            }
+            "BLPOP" => {
+                for key in &argv[1..argv.len() - 1] {
+                    let Some(mut list) = self.list(db, key)? else { continue };
+                    let element = list.pop_front().expect("no list is empty");
+                    self.put_list(db, key, list);
+                    return Ok(Value::Array(vec![Value::Bulk(key.clone()), Value::Bulk(element)]));
+                }
+                self.has_found_nothing = true;
+                Value::NullArray
             }
             "SADD" => {
                 let mut set = self.set(db, &argv[1])?;

@@ -18,6 +18,8 @@ pub enum Profile {
     Transactions,
     /// Long pipelines of few commands.
     Runs,
+    /// Lists, and clients that wait for them.
+    Lists,
     /// Vector sets that grow, shrink, go and come back under the plans for them.
     Vectors,
 }
@@ -63,6 +65,8 @@ pub struct Facts {
     mask: u64,
     is_write: bool,
     is_lend: bool,
+    /// Nothing of its client runs before it has its answer.
+    blocks: bool,
 }
 
 const KEY_POOL: &[&str] = &["ant", "bee", "cow", "deer", "eel", "fox", "gnu", "hare"];
@@ -129,6 +133,19 @@ impl<'a> Author<'a> {
                         self.operation(argv);
                     }
                 }
+                Profile::Lists => match self.random.below(24) {
+                    0 => self.watch(),
+                    1 | 2 => self.transaction(),
+                    3 => self.whole(),
+                    4 | 5 => {
+                        let argv = self.unblock();
+                        self.operation(argv);
+                    }
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
                 Profile::Vectors => match self.random.below(20) {
                     0 => self.watch(),
                     1 => self.transaction(),
@@ -249,7 +266,72 @@ impl<'a> Author<'a> {
         }
     }
 
+    /// On the first three of the keys, and mostly on the first: so they meet.
+    fn list_key(&mut self) -> Word {
+        let at = self.random.below(3).min(self.random.below(3));
+        self.keys[at].clone()
+    }
+
+    fn element(&mut self) -> Word {
+        self.n_values += 1;
+        format!("{}.{}", self.client, self.n_values).into_bytes()
+    }
+
+    fn list_command(&mut self) -> Vec<Word> {
+        let word = |text: &str| text.as_bytes().to_vec();
+        let timeout = match self.random.below(3) {
+            0 => word("0"),
+            1 => word("0.002"),
+            _ => word("0.02"),
+        };
+        let key = self.list_key();
+        match self.random.below(26) {
+            0..6 => {
+                let mut argv = vec![word("RPUSH"), key];
+                for _ in 0..1 + self.random.below(2) {
+                    argv.push(self.element());
+                }
+                argv
+            }
+            6..12 => {
+                let mut argv = vec![word("BLPOP")];
+                for _ in 0..1 + self.random.below(3) {
+                    argv.push(self.list_key());
+                }
+                argv.push(timeout);
+                argv
+            }
+            12..15 => vec![word("BLMOVE"), key, self.list_key(), word("LEFT"), word("RIGHT"), timeout],
+            15 => vec![word("LMOVE"), key, self.list_key(), word("LEFT"), word("RIGHT")],
+            16 | 17 => vec![word("LPOP"), key],
+            18 => vec![word("LLEN"), key],
+            19 => vec![word("LRANGE"), key, word("0"), word("-1")],
+            20 => vec![word("DEL"), key, self.list_key()],
+            21 | 22 => vec![word("RENAME"), self.key(), key],
+            23 => vec![word("COPY"), self.key(), key],
+            24 => {
+                let mut argv = vec![word("SET"), key];
+                argv.push(self.element());
+                argv
+            }
+            _ => vec![word("SADD"), key, word("m")],
+        }
+    }
+
+    /// CLIENT UNBLOCK, of any client.
+    fn unblock(&mut self) -> Vec<Word> {
+        let number = (1 + self.random.below(crate::N_CLIENTS)).to_string().into_bytes();
+        let mut argv = vec![b"CLIENT".to_vec(), b"UNBLOCK".to_vec(), number];
+        if self.random.chance(2) {
+            argv.push(b"ERROR".to_vec());
+        }
+        argv
+    }
+
     fn any_command(&mut self) -> Vec<Word> {
+        if self.profile == Profile::Lists {
+            return self.list_command();
+        }
         if self.profile == Profile::Vectors {
             return self.vector_command();
         }
@@ -338,6 +420,7 @@ impl<'a> Author<'a> {
         }
         facts.is_write = true;
         facts.is_lend = true;
+        facts.blocks = false;
         self.intend(Action::Transaction(queue), facts);
         let at = self.program.intents.len() - 1;
         self.request(vec![b"EXEC".to_vec()], Expect::Operation(at));
@@ -355,7 +438,10 @@ impl<'a> Author<'a> {
             "set" | "append" | "getset" | "sadd" | "vadd" | "vrem" | "vismember" | "vcard" | "vsim" => {
                 [argv[1].clone()].into()
             }
-            "ping" | "swapdb" | "select" => BTreeSet::new(),
+            "rpush" | "lpop" | "llen" | "lrange" => [argv[1].clone()].into(),
+            "lmove" | "blmove" => argv[1..3].iter().cloned().collect(),
+            "blpop" => argv[1..argv.len() - 1].iter().cloned().collect(),
+            "ping" | "swapdb" | "select" | "client" => BTreeSet::new(),
             _ => argv[1..].iter().cloned().collect(),
         };
         let mut mask = keys.iter().fold(0u64, |mask, key| mask | 1 << self.server.shard_of(key).0);
@@ -364,11 +450,17 @@ impl<'a> Author<'a> {
             mask = self.all_shards();
         }
         let is_lend = mask.count_ones() > 1;
-        Facts { is_write: command.is_write(), is_lend, name, keys, mask }
+        let blocks = command.may_wait.is_some();
+        Facts { is_write: command.is_write(), is_lend, blocks, name, keys, mask }
     }
 }
 
 impl Facts {
+    /// Whether it touches several shards.
+    pub fn is_spread(&self) -> bool {
+        self.mask.count_ones() > 1
+    }
+
     /// Whether `self`, sent earlier by the same client, comes before `later` (the rule stands in `simulation.rs`).
     pub fn comes_before(&self, later: &Facts) -> bool {
         let is_watching = |facts: &Facts| matches!(facts.name.as_str(), "watch" | "unwatch" | "exec");
@@ -376,7 +468,11 @@ impl Facts {
             // Watches add up; their order among themselves shows nowhere.
             return !(self.name == "watch" && later.name == "watch");
         }
-        if self.name == "ping" || later.name == "ping" {
+        if self.blocks {
+            return true;
+        }
+        let is_apart = |facts: &Facts| matches!(facts.name.as_str(), "ping" | "client");
+        if is_apart(self) || is_apart(later) {
             return false;
         }
         let is_same = self.name == later.name;

@@ -200,3 +200,142 @@ fn a_lend_runs_where_the_own_shard_is_away() {
     assert_eq!(replies(&cluster, client), [ok(), ok()]);
     cluster.check_rest();
 }
+
+// ---- blocked clients ----
+
+fn integer(n: i64) -> Value {
+    Value::Integer(n)
+}
+
+fn pair(key: &str, element: &str) -> Value {
+    Value::Array(vec![text(key), text(element)])
+}
+
+/// The owner has not heard of the end when the key is filled: the claim tells it.
+#[test]
+fn the_dead_eat_nothing() {
+    let mut cluster = Cluster::new(2, 1, Shim::Honest);
+    let there = key_on(&cluster, 1, 0);
+    let waiter = cluster.connect(0, 100);
+    let pusher = cluster.connect(1, 100);
+    send(&mut cluster, waiter, &[&["BLPOP", &there, "0"]]);
+    cluster.disconnect(waiter);
+    push(&mut cluster, pusher, &[&["RPUSH", &there, "x"], &["LLEN", &there]]);
+    assert_eq!(replies(&cluster, pusher), [integer(1), integer(1)]);
+    cluster.settle();
+    cluster.check_rest();
+}
+
+/// The same for a request that is still on its way to the owner of its key.
+#[test]
+fn a_request_of_a_dead_client_does_not_wait() {
+    let mut cluster = Cluster::new(2, 1, Shim::Honest);
+    let there = key_on(&cluster, 1, 0);
+    let waiter = cluster.connect(0, 100);
+    let pusher = cluster.connect(1, 100);
+    push(&mut cluster, pusher, &[&["RPUSH", &there, "x"]]);
+    push(&mut cluster, waiter, &[&["BLPOP", &there, "0"]]);
+    cluster.disconnect(waiter);
+    cluster.settle();
+    send(&mut cluster, pusher, &[&["LLEN", &there]]);
+    assert_eq!(replies(&cluster, pusher), [integer(1), integer(1)]);
+    cluster.check_rest();
+}
+
+/// The first in line has keys of two owners and is called; it goes away while its lend is under way. The element is the next one's.
+#[test]
+fn a_called_client_that_dies_leaves_its_place_to_the_next() {
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let (one, two) = (key_on(&cluster, 1, 0), key_on(&cluster, 2, 0));
+    let first = cluster.connect(0, 100);
+    let second = cluster.connect(0, 100);
+    let pusher = cluster.connect(1, 100);
+    send(&mut cluster, first, &[&["BLPOP", &one, &two, "0"]]);
+    send(&mut cluster, second, &[&["BLPOP", &one, "0"]]);
+    push(&mut cluster, pusher, &[&["RPUSH", &one, "x"]]);
+    // The call arrives, and the asks of the lend are out.
+    carry(&mut cluster, 1, 0);
+    cluster.disconnect(first);
+    cluster.settle();
+    assert_eq!(replies(&cluster, second), [pair(&one, "x")]);
+    send(&mut cluster, pusher, &[&["EXISTS", &one]]);
+    assert_eq!(replies(&cluster, pusher), [integer(1), integer(0)]);
+    cluster.check_rest();
+}
+
+/// While a client is called to its key nobody else takes what is there.
+#[test]
+fn a_key_is_held_for_the_client_that_is_called_to_it() {
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let (one, two) = (key_on(&cluster, 1, 0), key_on(&cluster, 2, 0));
+    let waiter = cluster.connect(0, 100);
+    let thief = cluster.connect(1, 100);
+    send(&mut cluster, waiter, &[&["BLMOVE", &one, &two, "LEFT", "LEFT", "0"]]);
+    push(&mut cluster, thief, &[&["RPUSH", &one, "x"], &["LPOP", &one]]);
+    assert_eq!(replies(&cluster, thief), [integer(1)]);
+    cluster.settle();
+    assert_eq!(replies(&cluster, waiter), [text("x")]);
+    assert_eq!(replies(&cluster, thief), [integer(1), Value::NullBulk]);
+    cluster.check_rest();
+}
+
+/// A wait ends at its owner while the owner's shard is away as a whole, and a transaction there fills the key.
+#[test]
+fn a_wait_may_end_while_its_shard_is_away() {
+    let mut cluster = Cluster::new(3, 1, Shim::Honest);
+    let there = key_on(&cluster, 1, 0);
+    let waiter = cluster.connect(0, 100);
+    let teller = cluster.connect(2, 100);
+    send(&mut cluster, waiter, &[&["BLPOP", &there, "0"]]);
+    send(&mut cluster, teller, &[&["MULTI"], &["RPUSH", &there, "x"], &["DBSIZE"]]);
+    push(&mut cluster, teller, &[&["EXEC"]]);
+    carry(&mut cluster, 2, 0);
+    carry(&mut cluster, 2, 1);
+    cluster.publish(1, 2);
+    cluster.disconnect(waiter);
+    carry(&mut cluster, 0, 1);
+    cluster.settle();
+    let reader = cluster.connect(1, 100);
+    send(&mut cluster, reader, &[&["LLEN", &there]]);
+    assert_eq!(replies(&cluster, reader), [integer(1)]);
+    cluster.check_rest();
+}
+
+/// Not a millisecond early.
+#[test]
+fn a_wait_lasts_as_long_as_it_is_meant_to() {
+    let mut cluster = Cluster::new(2, 1, Shim::Honest);
+    let (here, there) = (key_on(&cluster, 0, 0), key_on(&cluster, 1, 0));
+    let keys: [&[&str]; 3] = [&[&here], &[&there], &[&here, &there]];
+    for keys in keys {
+        let waiter = cluster.connect(0, 100);
+        let request = [&["BLPOP"][..], keys, &["0.05"]].concat();
+        send(&mut cluster, waiter, &[&request]);
+        cluster.now_ms += 50;
+        cluster.background(0);
+        assert!(replies(&cluster, waiter).is_empty(), "{keys:?}");
+        cluster.now_ms += 1;
+        cluster.background(0);
+        assert_eq!(replies(&cluster, waiter), [Value::NullArray], "{keys:?}");
+        cluster.background(1);
+    }
+    cluster.settle();
+    cluster.check_rest();
+}
+
+/// Requests that wait at a peer keep no room toward it: others would stand still.
+#[test]
+fn many_blocked_clients_leave_room_for_others() {
+    let mut cluster = Cluster::new(2, 1, Shim::Honest);
+    let there = key_on(&cluster, 1, 0);
+    for _ in 0..skerry_server::dispatch::CREDIT + 10 {
+        let waiter = cluster.connect(0, 100);
+        push(&mut cluster, waiter, &[&["BLPOP", &there, "0"]]);
+        carry(&mut cluster, 0, 1);
+        carry(&mut cluster, 1, 0);
+    }
+    let other = cluster.connect(0, 100);
+    send(&mut cluster, other, &[&["RPUSH", &there, "x"], &["GET", &there]]);
+    assert_eq!(replies(&cluster, other), [integer(1), Value::NullBulk]);
+    assert_eq!(replies(&cluster, 0), [pair(&there, "x")]);
+}

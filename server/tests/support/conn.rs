@@ -59,6 +59,17 @@ impl Conn {
         }
     }
 
+    /// A reply, if one comes within `patience`.
+    pub fn read_within(&mut self, patience: Duration) -> Result<Option<Reply>, NoReply> {
+        self.stream.set_read_timeout(Some(patience)).expect("read timeout");
+        let outcome = self.read();
+        self.stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("read timeout");
+        match outcome {
+            Err(NoReply::TimedOut) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Sends one command and reads one reply; panics if none comes.
     pub fn call<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Reply {
         let reply = self.send(argv).and_then(|()| self.read());

@@ -139,7 +139,7 @@ impl Codes {
         (self.four)(query, rows)
     }
 
-    /// As many rows as products; the last four of a number that is no multiple of four may overlap.
+    /// As many rows as products.
     ///
     /// # Safety
     /// Each row has `n_bytes` bytes.
@@ -381,6 +381,14 @@ mod tests {
                             let at = format!("{} {kind} {n_blocks} blocks round {round}", kernels.name);
                             assert_eq!(choose(&scalar::KERNELS).one(query, row), told, "{at}");
                             assert_eq!(kernel.one(query, row), told, "{at}");
+                        }
+                        for n in 1..=7 {
+                            let pointers: Vec<*const u8> = (0..n).map(|i| rows[i % 4].as_ptr()).collect();
+                            let mut products = vec![0; n];
+                            // SAFETY: each row has that many bytes.
+                            unsafe { kernel.many(query, &pointers, n_bytes, &mut products) };
+                            let told: Vec<i32> = (0..n).map(|i| four[i % 4]).collect();
+                            assert_eq!(products, told, "{} {kind} {n_blocks} blocks {n} rows", kernels.name);
                         }
                     }
                 }

@@ -45,8 +45,6 @@ pub(crate) struct Selection {
     duplicates: Vec<Candidate>,
     around: Around,
     weighed: Vec<Weighed>,
-    /// The neighbors' distances and their places in `weighed`, to be sorted.
-    order: Vec<u64>,
     /// Measures from the node that is being weighed.
     pub(super) probe: Probe,
     /// Measures from a stored node that is to be linked.
@@ -223,7 +221,7 @@ impl Index {
     /// true if the newcomer itself is occluded or a duplicate.
     fn weigh(&self, newcomer: Newcomer<'_>, base: NodeId, level: usize, selection: &mut Selection) -> bool {
         selection.clear();
-        let Selection { around, weighed, order, probe, .. } = selection;
+        let Selection { around, weighed, probe, .. } = selection;
         around.gather(&self.graph, base, level);
         weighed.clear();
         self.probe_stored(base, newcomer.probe.rung(), probe);
@@ -232,18 +230,12 @@ impl Index {
                 weighed.push(Weighed { neighbor: Candidate { distance, id }, to_newcomer: f32::MAX });
             });
         }
-        // Positive floats are ordered as their bits are; the places tell equal ones apart.
-        order.clear();
-        let key = |(place, weighed): (u64, &Weighed)| {
-            u64::from(weighed.neighbor.distance.max(0.0).to_bits()) << 32 | place
-        };
-        order.extend((0..).zip(weighed.iter()).map(key));
-        order.sort_unstable();
-        let distance_at = |key: u64| weighed[key as u32 as usize].neighbor.distance;
-        let is_farthest = order.last().is_some_and(|&last| distance_at(last) <= newcomer.distance);
-        let is_apart = |&a: &u64, &b: &u64| distance_at(b) - distance_at(a) > DUPLICATE_DISTANCE;
+        weighed.sort_unstable_by_key(|weighed| weighed.neighbor.key());
+        let is_farthest = weighed.last().is_some_and(|last| last.neighbor.distance <= newcomer.distance);
+        let is_apart =
+            |a: &Weighed, b: &Weighed| b.neighbor.distance - a.neighbor.distance > DUPLICATE_DISTANCE;
         // Nobody is farther and nobody is there twice: nobody is less useful than the newcomer.
-        if is_farthest && order.is_sorted_by(is_apart) {
+        if is_farthest && weighed.is_sorted_by(is_apart) {
             return true;
         }
         self.weigh_all(newcomer, selection)
@@ -251,20 +243,22 @@ impl Index {
 
     /// The second half of `weigh`: what the newcomer tells of the neighbors.
     fn weigh_all(&self, newcomer: Newcomer<'_>, selection: &mut Selection) -> bool {
-        let Selection { chosen, occluded, duplicates, around, weighed, order, .. } = selection;
+        let Selection { chosen, occluded, duplicates, weighed, .. } = selection;
         if weighed.len() <= MAX_WEIGHED {
-            let mut at = 0;
-            for four in around.ids.chunks(4) {
-                self.distances(newcomer.probe, four, |_, distance| {
-                    weighed[at].to_newcomer = distance;
-                    at += 1;
+            for four in weighed.chunks_mut(4) {
+                let mut ids = [NodeId(0); 4];
+                ids.iter_mut().zip(four.iter()).for_each(|(id, weighed)| *id = weighed.neighbor.id);
+                let mut place = four.iter_mut();
+                self.distances(newcomer.probe, &ids[..place.len()], |_, distance| {
+                    if let Some(weighed) = place.next() {
+                        weighed.to_newcomer = distance;
+                    }
                 });
             }
         }
         let mut before: Option<Weighed> = None;
         let mut is_occluded = false;
-        for &key in order.iter() {
-            let this = weighed[key as u32 as usize];
+        for &this in weighed.iter() {
             let Weighed { neighbor, to_newcomer } = this;
             let is_nearer = neighbor.distance <= newcomer.distance;
             if before.is_some_and(|before| self.are_duplicates(&before, &this))

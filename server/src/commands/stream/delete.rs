@@ -142,7 +142,9 @@ fn reply_none(ctx: &mut Ctx<'_>, n: usize) -> Outcome {
 pub(super) fn xackdel(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let (key, at) = (ctx.key(args, 1), ctx.at());
     let name = args.get(2);
-    let stream = ctx.shard.stream_mut(at, &key)?.filter(|stream| stream.group(name).is_some());
+    let is_there = ctx.shard.read_stream(at, &key)?.is_some();
+    let stream = if is_there { ctx.shard.stream_mut(at, &key)? } else { None };
+    let stream = stream.filter(|stream| stream.group(name).is_some());
     let ids = Ids::parse(args, 3)?;
     let Some(stream) = stream else {
         return reply_none(ctx, ids.n);

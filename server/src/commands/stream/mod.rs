@@ -155,6 +155,11 @@ fn reply_id(id: StreamId, reply: &mut Reply<'_>) {
 #[inline]
 fn reply_entry(entry: &Entry<'_>, reply: &mut Reply<'_>) {
     reply.array(2);
+    reply_id_and_fields(entry, reply);
+}
+
+#[inline]
+fn reply_id_and_fields(entry: &Entry<'_>, reply: &mut Reply<'_>) {
     reply_id(entry.id, reply);
     reply.array(2 * entry.n_fields);
     entry.for_each_field(|field, value| {

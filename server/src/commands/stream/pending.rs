@@ -260,6 +260,9 @@ const MAX_COUNT: i64 = i64::MAX / 16;
 
 /// XAUTOCLAIM key group consumer min-idle-ms start [COUNT n] [JUSTID]
 pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    // Looked up first; whether it is a stream is asked when the arguments are read.
+    let (key, at) = (ctx.key(args, 1), ctx.at());
+    let is_there = ctx.shard.read(at, &key).is_some();
     let min_idle_ms = skerry_resp::parse_i64(args.get(4));
     let min_idle_ms =
         min_idle_ms.ok_or(CommandError::text("ERR Invalid min-idle-time argument for XAUTOCLAIM"))?.max(0);
@@ -277,9 +280,7 @@ pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
             return Err(CommandError::Syntax);
         }
     }
-    let (key, at) = (ctx.key(args, 1), ctx.at());
     let group_name = args.get(2);
-    let is_there = ctx.shard.read_stream(at, &key)?.is_some_and(|stream| stream.group(group_name).is_some());
     let stream = if is_there { ctx.shard.stream_mut(at, &key)? } else { None };
     let Some(stream) = stream else { return Err(no_such_group(key.bytes, group_name)) };
     let Some(group) = stream.group_mut(group_name) else { return Err(no_such_group(key.bytes, group_name)) };

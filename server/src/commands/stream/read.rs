@@ -2,16 +2,21 @@
 //!
 //! All streams are looked at first: an error in one must not leave another read. XREADGROUP looks each up twice, as Redis
 //! does (who counts hits sees it).
+//!
+//! From the command pages, newer than 8.2: MAXCOUNT and MAXSIZE (8.10) bound a whole reply, CLAIM (8.4) delivers first what has
+//! been pending for long. Departures: their errors are our words; an entry that becomes old enough for CLAIM while its client
+//! waits does not wake it.
 
 use super::group::{consumer_or_new, tell_consumer};
-use super::{ArrayLater, no_group, parse_id, reply_entry, reply_id};
+use super::{ArrayLater, no_group, parse_id, reply_entry, reply_id, reply_id_and_fields};
 use crate::args::{Args, is_word};
 use crate::blocked::Awaited;
 use crate::command::{Ctx, Wait};
 use crate::commands::timeout::deadline_of_ms;
 use crate::error::{CommandError, Outcome};
 use crate::types::Stream;
-use crate::types::stream::{Acknowledging, ConsumerSlot, Delivery, StreamId};
+use crate::types::stream::{Acknowledging, ConsumerSlot, Delivery, Group, Nack, StreamId};
+use skerry_resp::number::parse_i64;
 use skerry_resp::reply::{Proto, Reply};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,9 @@ struct Request<'a> {
     group: Option<(&'a [u8], &'a [u8])>,
     /// 0: no limit.
     count: usize,
+    max_count: Option<usize>,
+    max_bytes: Option<usize>,
+    claimed_after_ms: Option<i64>,
     patience: Patience,
     acknowledging: Acknowledging,
     /// The first key, and how many; as many IDs follow.
@@ -46,6 +54,7 @@ const NEW_ENTRIES: StreamId = StreamId::MAX;
 impl<'a> Request<'a> {
     fn parse(reader: Reader, args: Args<'a>, now_ms: i64) -> Result<Self, CommandError> {
         let (mut group, mut count, mut patience) = (None, 0, Patience::None);
+        let (mut max_count, mut max_bytes, mut claimed_after_ms) = (None, None, None);
         let mut acknowledging = Acknowledging::Needed;
         let mut cursor = args.cursor(1);
         let n_arguments = loop {
@@ -58,6 +67,17 @@ impl<'a> Request<'a> {
                     count = cursor.next_integer()?.max(0) as usize;
                 }
                 () if is_word(word, "streams") && !cursor.is_done() => break cursor.left(),
+                () if is_word(word, "maxcount") && !cursor.is_done() => {
+                    max_count = Some(positive(cursor.value()?, "ERR MAXCOUNT must be a positive integer")?);
+                }
+                () if is_word(word, "maxsize") && !cursor.is_done() => {
+                    max_bytes = Some(positive(cursor.value()?, "ERR MAXSIZE must be a positive integer")?);
+                }
+                () if is_word(word, "claim") && reader == Reader::Xreadgroup && !cursor.is_done() => {
+                    let min_idle_ms = parse_i64(cursor.value()?).filter(|ms| *ms >= 0);
+                    let fault = CommandError::text("ERR min-idle-time must be a positive integer");
+                    claimed_after_ms = Some(min_idle_ms.ok_or(fault)?);
+                }
                 () if is_word(word, "group") && cursor.left() >= 2 => {
                     only_for_groups(reader, "GROUP")?;
                     group = Some((cursor.value()?, cursor.value()?));
@@ -82,8 +102,21 @@ impl<'a> Request<'a> {
         if reader == Reader::Xreadgroup && group.is_none() {
             return Err(CommandError::text("ERR Missing GROUP option for XREADGROUP"));
         }
+        if max_count.is_some_and(|max_count| max_count < count) {
+            return Err(CommandError::text("ERR MAXCOUNT must be greater than or equal to COUNT"));
+        }
         let first = cursor.position();
-        Ok(Self { group, count, patience, acknowledging, first, n_streams: n_arguments / 2 })
+        Ok(Self {
+            max_count,
+            max_bytes,
+            claimed_after_ms,
+            group,
+            count,
+            patience,
+            acknowledging,
+            first,
+            n_streams: n_arguments / 2,
+        })
     }
 
     /// Behind which ID the stream `nth` is to be read.
@@ -118,6 +151,38 @@ impl<'a> Request<'a> {
     }
 }
 
+fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
+    let number = parse_i64(text).and_then(|number| usize::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or(CommandError::text(otherwise))
+}
+
+/// What the reply as a whole may still take.
+struct Room {
+    n_entries: usize,
+    /// How long the output may become; none: any length.
+    end: Option<usize>,
+    has_shown: bool,
+}
+
+impl Room {
+    fn begin(request: &Request<'_>, reply: &mut Reply<'_>) -> Self {
+        let start = reply.out().len();
+        let end = request.max_bytes.map(|max_bytes| start.saturating_add(max_bytes));
+        Self { n_entries: request.max_count.unwrap_or(usize::MAX), end, has_shown: false }
+    }
+
+    /// Whether another entry fits, of which the length is not known before it is shown: the bytes shown so far decide.
+    fn has_more(&self, reply: &mut Reply<'_>) -> bool {
+        let has_bytes = self.end.is_none_or(|end| !self.has_shown || reply.out().len() < end);
+        self.n_entries > 0 && has_bytes
+    }
+
+    fn take(&mut self) {
+        self.n_entries -= 1;
+        self.has_shown = true;
+    }
+}
+
 fn only_for_groups(reader: Reader, option: &str) -> Result<(), CommandError> {
     match reader {
         Reader::Xreadgroup => Ok(()),
@@ -135,9 +200,13 @@ pub(super) fn may_wait(args: Args<'_>) -> bool {
             () if is_word(word, "block") => return true,
             () if is_word(word, "streams") => return false,
             () if is_word(word, "group") => 2,
-            () => usize::from(is_word(word, "count")),
+            () => usize::from(
+                ["count", "maxcount", "maxsize", "claim"].iter().any(|option| is_word(word, option)),
+            ),
         };
-        (0..n_values).for_each(|_| drop(cursor.maybe_next()));
+        for _ in 0..n_values {
+            cursor.maybe_next();
+        }
     }
     false
 }
@@ -172,10 +241,12 @@ fn read(ctx: &mut Ctx<'_>, args: Args<'_>, reader: Reader) -> Outcome {
         starts.push(request.start(args, nth, stream)?);
     }
     let (later, mut n_served) = (ArrayLater::begin(&mut ctx.reply), 0);
+    let mut room = Room::begin(&request, &mut ctx.reply);
     for (nth, start) in starts.iter().enumerate() {
         n_served += usize::from(match request.group {
-            None => read_stream(ctx, args, &request, nth, *start)?,
-            Some((group, consumer)) => read_group(ctx, args, &request, nth, *start, group, consumer)?,
+            _ if !room.has_more(&mut ctx.reply) => false,
+            None => read_stream(ctx, args, &request, (nth, *start), &mut room)?,
+            Some(names) => read_group(ctx, args, &request, (nth, *start), names, &mut room)?,
         });
     }
     if n_served == 0 {
@@ -228,8 +299,8 @@ fn read_stream(
     ctx: &mut Ctx<'_>,
     args: Args<'_>,
     request: &Request<'_>,
-    nth: usize,
-    start: StreamId,
+    (nth, start): (usize, StreamId),
+    room: &mut Room,
 ) -> Result<bool, CommandError> {
     let key = ctx.key(args, request.first + nth);
     let Some(stream) = ctx.shard.read_stream(ctx.at(), &key)? else { return Ok(false) };
@@ -240,6 +311,10 @@ fn read_stream(
     let (later, mut n) = (ArrayLater::begin(&mut ctx.reply), 0);
     let start = start.next().unwrap_or(StreamId::MIN);
     for entry in stream.range(start, StreamId::MAX).take(request.limit()) {
+        if !room.has_more(&mut ctx.reply) {
+            break;
+        }
+        room.take();
         reply_entry(&entry, &mut ctx.reply);
         n += 1;
     }
@@ -252,10 +327,9 @@ fn read_group(
     ctx: &mut Ctx<'_>,
     args: Args<'_>,
     request: &Request<'_>,
-    nth: usize,
-    start: StreamId,
-    group_name: &[u8],
-    consumer_name: &[u8],
+    (nth, start): (usize, StreamId),
+    (group_name, consumer_name): (&[u8], &[u8]),
+    room: &mut Room,
 ) -> Result<bool, CommandError> {
     let (key, at) = (ctx.key(args, request.first + nth), ctx.at());
     if ctx.shard.read_stream(at, &key)?.is_none() {
@@ -266,18 +340,38 @@ fn read_group(
     let Some(group) = stream.group_mut(group_name) else { return Ok(false) };
     let (consumer, is_new) = consumer_or_new(group, consumer_name, at.now_ms);
     group.consumer_mut(consumer).seen_ms = at.now_ms;
-    let is_served = start != NEW_ENTRIES || last_id > group.last_id;
+    let idle = match request.claimed_after_ms {
+        Some(min_idle_ms) if start == NEW_ENTRIES => {
+            longest_idle(group, at.now_ms, min_idle_ms, request.limit().min(room.n_entries))
+        }
+        Some(_) | None => Vec::new(),
+    };
+    let is_served = start != NEW_ENTRIES || last_id > group.last_id || !idle.is_empty();
     if is_served {
         begin_stream(key.bytes, &mut ctx.reply);
         let later = ArrayLater::begin(&mut ctx.reply);
+        let limit = request.limit();
+        let to = (group_name, consumer, at.now_ms);
         let n = if start == NEW_ENTRIES {
-            let delivery =
-                Delivery { count: request.limit(), acknowledging: request.acknowledging, now_ms: at.now_ms };
+            let n_claimed = show_claimed(stream, to, idle, room, &mut ctx.reply);
+            let delivery = Delivery {
+                count: (limit - n_claimed).min(room.n_entries),
+                acknowledging: request.acknowledging,
+                now_ms: at.now_ms,
+            };
             let reply = &mut ctx.reply;
-            stream.deliver(group_name, consumer, delivery, |entry| reply_entry(entry, reply))
+            let n_new = stream.deliver(group_name, consumer, delivery, |entry| {
+                let has_more = room.has_more(reply);
+                if has_more {
+                    room.take();
+                    reply_entry(entry, reply);
+                }
+                has_more
+            });
+            n_claimed + n_new
         } else {
             let from = start.next().unwrap_or(StreamId::MIN);
-            show_history(stream, group_name, consumer, from, request.limit(), at.now_ms, &mut ctx.reply)
+            show_history(stream, to, (from, limit), room, &mut ctx.reply)
         };
         ctx.shard.stats.dirty += n as u64;
         later.end(&mut ctx.reply, |reply| reply.array(n));
@@ -286,20 +380,71 @@ fn read_group(
     Ok(is_served)
 }
 
+/// The entries that have been pending for at least so long, whoever they are pending for, the longest first: at most `limit`.
+fn longest_idle(group: &Group, now_ms: i64, min_idle_ms: i64, limit: usize) -> Vec<Nack> {
+    let is_idle = |nack: &&Nack| now_ms.saturating_sub(nack.delivered_ms) >= min_idle_ms;
+    let mut idle: Vec<Nack> = group.pending().iter().filter(is_idle).copied().collect();
+    idle.sort_by_key(|nack| nack.delivered_ms);
+    idle.truncate(limit);
+    idle
+}
+
+/// A consumer of a group, and when it is given something.
+type To<'a> = (&'a [u8], ConsumerSlot, i64);
+
+/// Gives pending entries to a consumer and shows them, with how long and how often they had been pending; how many. Those whose
+/// entry is gone are pending no more.
+fn show_claimed(
+    stream: &mut Stream,
+    (group_name, consumer, now_ms): To<'_>,
+    idle: Vec<Nack>,
+    room: &mut Room,
+    reply: &mut Reply<'_>,
+) -> usize {
+    let mut n = 0;
+    for nack in idle {
+        let Some(entry) = stream.find(nack.id) else {
+            if let Some(group) = stream.group_mut(group_name) {
+                group.remove_pending(nack.id);
+            }
+            continue;
+        };
+        if !room.has_more(reply) {
+            break;
+        }
+        room.take();
+        reply.array(4);
+        reply_id_and_fields(&entry, reply);
+        reply.integer(now_ms.saturating_sub(nack.delivered_ms).max(0));
+        reply.integer(nack.n_deliveries as i64);
+        if let Some(group) = stream.group_mut(group_name) {
+            let n_deliveries = nack.n_deliveries.wrapping_add(1);
+            group.set_pending(Nack { consumer, n_deliveries, delivered_ms: now_ms, ..nack });
+            group.consumer_mut(consumer).active_ms = Some(now_ms);
+        }
+        n += 1;
+    }
+    n
+}
+
 /// Shows what is pending for a consumer from `start` on, which counts as another delivery.
 fn show_history(
     stream: &mut Stream,
-    group_name: &[u8],
-    consumer: ConsumerSlot,
-    start: StreamId,
-    limit: usize,
-    now_ms: i64,
+    (group_name, consumer, now_ms): To<'_>,
+    (start, limit): (StreamId, usize),
+    room: &mut Room,
     reply: &mut Reply<'_>,
 ) -> usize {
     let Some(group) = stream.group(group_name) else { return 0 };
     let pending = group.consumer(consumer).pending();
     let ids: Vec<StreamId> = pending.iter_from(pending.lower_bound(start)).take(limit).copied().collect();
+    let mut n = 0;
     for id in &ids {
+        if !room.has_more(reply) {
+            break;
+        }
+        room.take();
+        n += 1;
         if let Some(entry) = stream.find(*id) {
             reply_entry(&entry, reply);
             if let Some(nack) = stream.group_mut(group_name).and_then(|group| group.pending_mut(*id)) {
@@ -312,5 +457,5 @@ fn show_history(
             reply.null_array();
         }
     }
-    ids.len()
+    n
 }

@@ -115,6 +115,13 @@ impl Group {
         members.slots[slot.0 as usize].as_mut().expect("a slot belongs to a consumer")
     }
 
+    /// Room for so many consumers more: they will come.
+    pub fn reserve_consumers(&mut self, n: usize) {
+        if n > 0 {
+            self.members.get_or_insert_default().slots.reserve_exact(n);
+        }
+    }
+
     /// Adds a consumer that is not there yet.
     pub fn add_consumer(&mut self, consumer: Consumer) -> ConsumerSlot {
         let members = self.members.get_or_insert_default();

@@ -296,20 +296,23 @@ impl Stream {
         self.groups.remove(name)
     }
 
-    /// Gives a consumer of a group up to `count` entries that the group has not had, and tells `visit` each of them.
+    /// Gives a consumer of a group up to `count` entries that the group has not had, for each of which `visit` says yes; it stops at
+    /// the first no.
     pub fn deliver(
         &mut self,
         group: &[u8],
         consumer: ConsumerSlot,
         delivery: Delivery,
-        mut visit: impl FnMut(&Entry<'_>),
+        mut visit: impl FnMut(&Entry<'_>) -> bool,
     ) -> usize {
         let Some(group) = self.groups.get_mut(group) else { return 0 };
         let Some(start) = group.last_id.next() else { return 0 };
         let mut n = 0;
         for entry in range(&self.nodes, start, StreamId::MAX).take(delivery.count) {
+            if !visit(&entry) {
+                break;
+            }
             self.history.advance(group, entry.id);
-            visit(&entry);
             if delivery.acknowledging == Acknowledging::Needed {
                 group.set_pending(Nack {
                     id: entry.id,

@@ -229,6 +229,7 @@ fn apply_to_group(stream: &mut Stream, model: &mut Model, step: Step, now_ms: i6
             let mut ids = Vec::new();
             let n = stream.deliver(&name(group), slot, Delivery { count, acknowledging, now_ms }, |entry| {
                 ids.push(entry.id);
+                true
             });
             let after = (std::ops::Bound::Excluded(of_model.last_id), std::ops::Bound::Unbounded);
             let wanted: Vec<StreamId> = model.entries.range(after).map(|(id, _)| *id).take(count).collect();
