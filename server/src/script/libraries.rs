@@ -10,17 +10,14 @@ use super::{bits, json, layout, msgpack, strings};
 
 /// Adds them to the globals at `globals`.
 pub(super) fn install(lua: Lua, globals: c_int) {
-    type Push = fn(Lua);
-    let libraries: [(&[u8], Push); 4] = [
-        (b"cjson", json::push_library),
-        (b"cmsgpack", msgpack::push_library),
-        (b"bit", bits::push_library),
-        (b"struct", layout::push_library),
-    ];
-    for (name, push) in libraries {
-        push(lua);
-        lua.set_named(globals, name);
-    }
+    json::push_library(lua);
+    lua.set_named(globals, b"cjson");
+    msgpack::push_library(lua);
+    lua.set_named(globals, b"cmsgpack");
+    bits::push_library(lua);
+    lua.set_named(globals, b"bit");
+    layout::push_library(lua);
+    lua.set_named(globals, b"struct");
     lua.get_named(globals, b"string");
     strings::install(lua);
     lua.pop(1);
