@@ -37,7 +37,9 @@ fn each_ends_in_an_error_and_the_server_serves_on() {
         let server = Server::start(Kind::Skerry { threads }, &args);
         let mut conn = server.connect();
         for (script, part) in ENDED {
-            let Reply::Error(text) = conn.call(&["EVAL", script, "0"]) else { panic!("no error of {script}") };
+            let Reply::Error(text) = conn.call(&["EVAL", script, "0"]) else {
+                panic!("no error of {script}")
+            };
             let text = String::from_utf8_lossy(&text).into_owned();
             assert!(text.contains(part), "{script}: {text}");
         }
