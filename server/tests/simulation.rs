@@ -120,7 +120,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         cluster.check_rest();
         let end = cluster.final_state();
         cluster.check_farewell();
-        Ok(end)
+        Ok::<_, String>(end)
     }));
     let history = cluster.history(&programs);
     counts.seeds += 1;
