@@ -152,7 +152,7 @@ impl Writer<'_> {
         if let Some(n_left) = self.queues[conn] {
             if n_left == 0 {
                 self.queues[conn] = None;
-                return split(*self.random.pick(&["EXEC", "EXEC", "EXEC", "EXEC", "DISCARD"]));
+                return split(self.random.pick::<&str>(&["EXEC", "EXEC", "EXEC", "EXEC", "DISCARD"]));
             }
             self.queues[conn] = Some(n_left - 1);
             return match self.has_filled[conn] || self.random.chance(2) {
