@@ -274,7 +274,11 @@ fn nothing_left(server: &Server, conn: &mut Conn) {
         if left.is_empty() {
             break;
         }
-        assert!(Instant::now() < end, "{:?}: never came to {left:?}: {info}", server.kind);
+        if Instant::now() > end {
+            let clients = conn.call(&["CLIENT", "LIST"]);
+            let clients = String::from_utf8_lossy(clients.text().expect("a text"));
+            panic!("{:?}: never came to {left:?}:\n{clients}", server.kind);
+        }
         thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(conn.call(&["PUBSUB", "CHANNELS"]), Reply::Array(Vec::new()));
