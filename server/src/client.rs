@@ -445,8 +445,9 @@ impl Client {
     /// it has not begun.
     pub fn is_owed_replies(&self) -> bool {
         if self.is_blocked() {
-            // It waits for nothing but its key, and the dead eat nothing. The last slot is that request's.
-            return self.pending.len() > 1 || self.unsent() > 0;
+            // It waits for nothing but its key, and the dead eat nothing. The last slot is that request's. `held` keeps replies that have
+            // moved to `out` until the line is empty, so it does not tell.
+            return self.pending.len() > 1 || self.out.len() > self.out_at;
         }
         let is_running = self.is_queued || !matches!(self.parked, Parked::No | Parked::Pause);
         is_running || (self.parked != Parked::Pause && (!self.pending.is_empty() || self.unsent() > 0))
@@ -672,6 +673,30 @@ mod tests {
         assert!(client.held_placed.is_empty());
         assert!(client.pending.is_empty() && client.held.is_empty());
         assert_eq!(client.next_sequence(), 3);
+    }
+
+    #[test]
+    fn a_blocked_client_is_owed_only_what_is_unwritten() {
+        let mut client = Client::new(ClientId::new(ShardId(0), 0, 0), 1, 0);
+        for _ in 0..3 {
+            client.pending.push_back(Slot::Waiting { is_write: false, is_muted: false });
+        }
+        client.answer(1, b"second", none());
+        client.answer(0, b"first", none());
+        client.blocked = Some(Box::new(BlockedRequest {
+            sequence: 2,
+            claim: Arc::default(),
+            state: BlockedState::Waits,
+            reason: Reason::Keys,
+            deadline_ms: None,
+            mask: 0,
+            request: None,
+            ending: None,
+            is_called_again: false,
+        }));
+        assert!(client.is_owed_replies());
+        client.out_at = client.out.len();
+        assert!(client.pending.len() == 1 && !client.held.is_empty() && !client.is_owed_replies());
     }
 
     #[test]

@@ -22,8 +22,8 @@ use mlua_sys as ffi;
 
 use super::Core;
 pub(super) use mlua_sys::{
-    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING,
-    LUA_TTABLE,
+    LUA_ERRMEM, LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNONE, LUA_TNUMBER,
+    LUA_TSTRING, LUA_TTABLE,
 };
 
 /// A Lua thread. Copied freely; it lives as long as the `State` it belongs to.
@@ -466,7 +466,11 @@ impl Lua {
             self.push_string(b"attempt to load a binary chunk");
             return ffi::LUA_ERRSYNTAX;
         }
-        unsafe { ffi::luaL_loadbuffer(self.0, text.as_ptr().cast(), text.len(), name.as_ptr()) }
+        // The parser makes a string of the name that nothing else may hold (CVE-2025-49844): the same string lies here meanwhile.
+        self.unrefused(|| self.push_string(name.to_bytes()));
+        let status = unsafe { ffi::luaL_loadbuffer(self.0, text.as_ptr().cast(), text.len(), name.as_ptr()) };
+        self.remove(-2);
+        status
     }
 
     /// The place of the function at `level`: whether it is native, its source, its line.
@@ -569,6 +573,14 @@ impl Lua {
         }
         core.is_ending.set(true);
         true
+    }
+
+    /// An error if the script is known to be to end: no `pcall` of its own may hold it back.
+    pub(super) fn go_on(self) -> Result<(), Raise> {
+        match self.core().is_ending.get() {
+            true => Err(Raise::Plain(KILLED.to_vec())),
+            false => Ok(()),
+        }
     }
 
     /// For long native code, now and then: an error if the script is to end.

@@ -7,7 +7,9 @@
 //!
 //! At the bottom of the stack of the main thread lie, for good: the error handler, the globals, and the names KEYS and ARGV.
 
-use super::lua::{LUA_TBOOLEAN, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Library, Lua, Raise, native};
+use super::lua::{
+    LUA_TBOOLEAN, LUA_TNIL, LUA_TNONE, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Library, Lua, Raise, native,
+};
 use super::{Run, api, libraries};
 
 /// Where the error handler stands.
@@ -36,7 +38,6 @@ const ALLOWED: &[&[u8]] = &[
     b"tonumber",
     b"tostring",
     b"type",
-    b"unpack",
     b"xpcall",
 ];
 
@@ -57,7 +58,7 @@ pub(super) fn build(lua: Lua) {
         lua.set_named(GLOBALS, name);
     }
     keep_only_clock(lua);
-    let own: [(&[u8], super::lua::Entry); 9] = [
+    let own: [(&[u8], super::lua::Entry); 10] = [
         (b"__redis__err__handler", native!(handle_error)),
         (b"getmetatable", native!(get_metatable)),
         (b"load", native!(load)),
@@ -66,6 +67,7 @@ pub(super) fn build(lua: Lua) {
         (b"rawget", native!(raw_get)),
         (b"rawset", native!(raw_set)),
         (b"setmetatable", native!(set_metatable)),
+        (b"unpack", native!(unpack)),
         (b"xpcall", native!(protected_call_handled)),
     ];
     for (name, entry) in own {
@@ -357,7 +359,12 @@ fn set_metatable(lua: Lua) -> Result<i32, Raise> {
 fn protected_call(lua: Lua) -> Result<i32, Raise> {
     check_any(lua, 1)?;
     let n_args = lua.top() - 1;
-    if lua.call_from_native(n_args, 0) == 0 {
+    let status = lua.call_from_native(n_args, 0);
+    lua.go_on()?;
+    if !lua.room(2) {
+        return Err(Raise::text("stack overflow"));
+    }
+    if status == 0 {
         lua.push_bool(true);
         lua.insert(1);
         return Ok(lua.top());
@@ -378,11 +385,46 @@ fn protected_call_handled(lua: Lua) -> Result<i32, Raise> {
     check_any(lua, 2)?;
     lua.set_top(2);
     // The handler below the function.
+    lua.push_native(native!(handle_unless_ending), 1);
     lua.insert(1);
     let status = lua.call_from_native(0, 1);
+    lua.go_on()?;
     lua.push_bool(status == 0);
     lua.replace(1);
     Ok(lua.top())
+}
+
+/// The handler of an `xpcall`, but for a script that is to end: a handler's loop would not be seen then, for it runs within the hook.
+fn handle_unless_ending(lua: Lua) -> Result<i32, Raise> {
+    if lua.go_on().is_err() {
+        return Ok(1);
+    }
+    lua.set_top(1);
+    lua.push_copy(Lua::upvalue(1));
+    lua.insert(1);
+    match lua.call_from_native(1, 0) {
+        0 => Ok(lua.top()),
+        _ => Err(Raise::Top),
+    }
+}
+
+/// `unpack`: Lua's own counts in an `int` that may overflow (CVE-2025-46817).
+fn unpack(lua: Lua) -> Result<i32, Raise> {
+    check_table(lua, 1)?;
+    let bound = |index: i32, otherwise: i64| match lua.kind(index) {
+        LUA_TNIL | LUA_TNONE => Ok(otherwise),
+        // As C converts it.
+        _ => libraries::number(lua, index).map(|n| i64::from(n as i64 as i32)),
+    };
+    let first = bound(2, 1)?;
+    let last = bound(3, lua.len(1) as i64)?;
+    if first > last {
+        return Ok(0);
+    }
+    let n = i32::try_from(last - first + 1).ok().filter(|n| lua.room(*n));
+    let Some(n) = n else { return Err(Raise::text("too many results to unpack")) };
+    (first..=last).for_each(|at| lua.get_at(1, at as i32));
+    Ok(n)
 }
 
 const MAX_CHUNK_NAME: usize = 1 << 10;
