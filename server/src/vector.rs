@@ -172,6 +172,11 @@ impl Published {
 const WITHDRAWN: u64 = 0;
 
 impl Directory {
+    /// Whether any set was ever published.
+    pub fn has_published(&self) -> bool {
+        self.n_publications.load(Ordering::Relaxed) > 0
+    }
+
     /// The live handle of a key, if its owner has published it and its deadline is not over.
     pub fn published(&self, db: DbIndex, key: &[u8], now_ms: i64) -> Option<Arc<VectorHandle>> {
         // No guard outlives this line.

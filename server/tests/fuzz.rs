@@ -73,9 +73,17 @@ const DICTIONARY: &[&str] = &[
     "\u{ff}",
 ];
 /// Rows that answer with an error as a Redis without cluster, without a config file, does.
-// Nothing is busy here for KILL to end (`scripts_busy` shows that), and DEBUG is refused.
-const ERRORS_ONLY: &[&str] =
-    &["readonly", "readwrite", "asking", "cluster", "config|rewrite", "script|debug", "script|kill"];
+// Nothing is busy here for KILL to end (`scripts_busy` shows that), nothing was slow for GRAPH to draw, and DEBUG is refused.
+const ERRORS_ONLY: &[&str] = &[
+    "readonly",
+    "readwrite",
+    "asking",
+    "cluster",
+    "config|rewrite",
+    "latency|graph",
+    "script|debug",
+    "script|kill",
+];
 
 #[test]
 fn commands_and_bytes() {
@@ -152,6 +160,10 @@ impl Fuzz {
             self.listen(argv, successes);
             return;
         }
+        if may_wait(&argv) {
+            self.in_transaction(argv, successes);
+            return;
+        }
         self.last.push_back(argv.clone());
         if self.last.len() > LAST_SHOWN {
             self.last.pop_front();
@@ -200,12 +212,35 @@ impl Fuzz {
         }
     }
 
+    /// A command that would wait, where it answers at once.
+    fn in_transaction(&mut self, argv: Argv, successes: &mut BTreeMap<String, usize>) {
+        self.last.push_back(argv.clone());
+        let mut conn = self.server.connect();
+        conn.call(&["MULTI"]);
+        let queued = conn.send(&argv).and_then(|()| conn.read());
+        let done = conn.send(&["EXEC"]).and_then(|()| conn.read());
+        match (queued, done) {
+            (Ok(Reply::Error(_)), Ok(Reply::Error(_))) => {}
+            (Ok(_), Ok(Reply::Array(replies))) if replies.len() == 1 => {
+                if !replies[0].is_error() {
+                    *successes.entry(row_of(&argv)).or_default() += 1;
+                }
+            }
+            other => self.fail(&format!("{other:?} after {}", words::show(&argv))),
+        }
+    }
+
     /// Damaged bytes on a connection of their own: any replies, then the end; and the server still serves.
     fn bytes(&mut self) {
         let mut bytes = Vec::new();
         for _ in 0..self.rng.within(1, 8) {
             let argv = self.rng.pick(&self.corpus).clone();
-            if is_harmless(&argv) && !is(&argv, "client") && !is(&argv, "debug") && !is(&argv, "config") {
+            if is_harmless(&argv)
+                && !may_wait(&argv)
+                && !is(&argv, "client")
+                && !is(&argv, "debug")
+                && !is(&argv, "config")
+            {
                 encode(&argv, &mut bytes);
             }
         }
@@ -234,12 +269,18 @@ impl Fuzz {
     /// What only works in its place or blinds a test, and last SHUTDOWN: the server ends cleanly.
     fn stop(&mut self, successes: &mut BTreeMap<String, usize>) {
         let mut conn = self.server.connect();
-        for line in ["CLIENT PAUSE 1", "CLIENT REPLY ON", "MULTI", "DISCARD", "MULTI", "EXEC"] {
+        let connection = ["CLIENT PAUSE 1", "CLIENT REPLY ON", "MULTI", "DISCARD", "MULTI", "EXEC"];
+        let watching = ["COMMANDLOG HELP", "COMMANDLOG RESET SLOW", "HOTKEYS HELP", "HOTKEYS RESET"];
+        let counting = ["HOTKEYS START METRICS 1 CPU", "HOTKEYS STOP", "HOTKEYS RESET"];
+        for line in connection.into_iter().chain(watching).chain(counting) {
             let argv: Argv = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
             let reply = conn.call(&argv);
             assert!(!reply.is_error(), "{line} gives {reply:?}");
             *successes.entry(row_of(&argv)).or_default() += 1;
         }
+        let reply = self.server.connect().call(&["MONITOR"]);
+        assert!(!reply.is_error(), "MONITOR gives {reply:?}");
+        *successes.entry("monitor".to_owned()).or_default() += 1;
         let reply = conn.send(&["SHUTDOWN", "NOSAVE"]).and_then(|()| conn.read());
         assert!(matches!(reply, Err(support::conn::NoReply::Closed)), "SHUTDOWN gives {reply:?}");
         let end = Instant::now() + Duration::from_secs(20);
@@ -311,13 +352,11 @@ fn is_harmless(argv: &Argv) -> bool {
         ("shutdown" | "sync" | "psync" | "monitor" | "replicaof" | "slaveof" | "failover" | "migrate", _) => {
             false
         }
-        // These wait, or answer with more or fewer than one reply.
-        ("wait" | "waitaof" | "xread" | "xreadgroup" | "function", _) => false,
+        ("function", _) => false,
         // A mutation may make a loop without an end.
         ("eval" | "evalsha" | "script", _) => !argv
             .iter()
             .any(|a| memchr::memmem::find(a, b"while").is_some() || memchr::memmem::find(a, b"1e").is_some()),
-        (name, _) if ["bl", "br", "bz"].iter().any(|b| name.starts_with(b)) => false,
         ("client", "pause" | "reply") => false,
         ("debug", "sleep" | "segfault" | "panic" | "restart" | "oom" | "set-active-expire") => false,
         ("debug", "protocol") => text(2) != "attrib",
@@ -332,6 +371,13 @@ fn is_harmless(argv: &Argv) -> bool {
         ("vadd" | "vsim", _) => argv.iter().all(|a| a.len() < 10 || !a.iter().all(u8::is_ascii_digit)),
         _ => argv.iter().all(|a| a.len() < 1 << 20),
     }
+}
+
+/// Whether a command may wait for others.
+fn may_wait(argv: &Argv) -> bool {
+    let name = argv.first().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
+    let names = ["wait", "waitaof", "xread", "xreadgroup"];
+    names.contains(&&name[..]) || ["bl", "br", "bz"].iter().any(|begin| name.starts_with(begin))
 }
 
 /// Whether a command has confirmations instead of a reply.
@@ -374,7 +420,7 @@ fn row_of(argv: &Argv) -> String {
         |n: usize| argv.get(n).map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
     match &text(0)[..] {
         "client" | "config" | "command" | "object" | "memory" | "module" | "cluster" | "pubsub"
-        | "script" | "function"
+        | "script" | "function" | "xgroup" | "xinfo" | "latency" | "slowlog" | "commandlog" | "hotkeys"
             if argv.len() > 1 =>
         {
             format!("{}|{}", text(0), text(1))

@@ -23,6 +23,7 @@ const EXTENSIONS: &[(&str, &str)] = &[
     ("msetex", "Redis 8.4"),
     ("increx", "Redis 8.8"),
     ("lmovem", "Redis 8.10"),
+    ("blmovem", "Redis 8.10"),
     ("sunioncard", "Redis 8.10"),
     ("sdiffcard", "Redis 8.10"),
     ("commandlog", "Valkey 8.1"),

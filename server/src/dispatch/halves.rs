@@ -23,10 +23,11 @@ use crate::args::Args;
 use crate::client::{Client, ClientId, KEPT_BUFFER, Parked, Slot};
 use crate::command::{Caller, Find, Handler};
 use crate::commands::{Halves, Row};
-use crate::keyspace::Touch;
+use crate::keyspace::{Key, Touch};
 use crate::lend::holds::Admission;
 use crate::message::{HoldMode, LendId, ReplyTo, RequestHead};
 use crate::shard::{DbIndex, ShardId};
+use crate::vector;
 
 /// A command in flight whose other half a peer runs.
 pub(super) struct Half {
@@ -113,6 +114,7 @@ impl Node {
                 self.send_half(client, row, args.with_ranges(&theirs), id, peer);
                 if mode == HoldMode::Exclusive {
                     client.lent.extend(buffers.all.iter().copied());
+                    self.withdraw_own(args.with_ranges(&buffers.own_ranges), step);
                 }
                 buffers.copy(args);
                 let half = self.note_half(client, row, mode, buffers);
@@ -122,6 +124,17 @@ impl Node {
         }
         self.half_ranges = theirs;
         started
+    }
+
+    /// The other half takes effect before the own one: until that has run, nobody may find the sets that it is about to end, which
+    /// other cores read without asking for holds.
+    fn withdraw_own(&self, own: Args<'_>, step: usize) {
+        if !self.server.vectors.has_published() {
+            return;
+        }
+        for bytes in own.from(1).step_by(step) {
+            vector::withdraw_for_transaction(&self.shard, Key { bytes, hash: self.server.hash_key(bytes) });
+        }
     }
 
     /// Whether the order of the client's requests, credit and the holds of the own keys let a command start: those are held then.

@@ -1,6 +1,6 @@
 //! Differential test: seeded random programs on our server and a live Redis 8.2.3, every reply compared.
 //!
-//! `SKERRY_DIFF_COMMANDS` (default 60,000) commands for each worker count, spread over `SKERRY_DIFF_SEEDS` (4)
+//! `SKERRY_DIFF_COMMANDS` (default 120,000) commands for each worker count, spread over `SKERRY_DIFF_SEEDS` (4)
 //! programs; `SKERRY_DIFF_FIRST_SEED` moves on to fresh ones. At full size (1,000 for each row of `table`) every row must have
 //! given 100 substantial replies (no error, null, empty or zero), below that a fifth in proportion; the counts are printed.
 //! What may differ is the list in `compare`. A difference is shrunk to a short program before it is shown.
@@ -37,7 +37,7 @@ fn same_as_redis_with_3_workers() {
 }
 
 fn compare_with_redis(threads: usize) {
-    let n_commands = setting("SKERRY_DIFF_COMMANDS", 60_000);
+    let n_commands = setting("SKERRY_DIFF_COMMANDS", 120_000);
     let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1);
     let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1) as u64;
     // Long offsets are refused then: a bit far out would make a string of 512 MB.
