@@ -21,8 +21,8 @@ const LOADERS: usize = 2;
 const PIPELINE: usize = 100;
 /// Fields of one hash.
 const FIELDS: usize = 1000;
-/// A buffer of a worker may have grown since the warm-up.
-const BUFFER_BYTES: i64 = 64 * 1024;
+/// What a worker may keep beside: buffers of its clients and of its peers, and a latency histogram of each command that it has run.
+const BUFFER_BYTES: i64 = 256 << 10;
 /// How long after the last deadline everything is to be gone.
 const GRACE: Duration = Duration::from_secs(5);
 
