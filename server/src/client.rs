@@ -618,7 +618,7 @@ impl Clients {
         self.len
     }
 
-    /// Whether the client of this id is being run, out of its place.
+    /// Whether the client of this id, a connection of this worker, is being run, out of its place.
     pub fn is_out(&self, id: ClientId) -> bool {
         self.places
             .get(id.slot())

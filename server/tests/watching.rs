@@ -259,6 +259,36 @@ fn a_monitor_that_does_not_read_is_closed() {
     }
 }
 
+/// Free places of other workers' connections bear the numbers of the monitor's; its lines come all the same.
+#[test]
+fn a_monitor_hears_every_worker_after_connections_have_come_and_gone() {
+    let server = Server::start(Kind::Skerry { threads: 4 }, &[]);
+    for _ in 0..3 {
+        let gone: Vec<Conn> = (0..12).map(|_| server.connect()).collect();
+        drop(gone);
+        let since = Instant::now();
+        let mut conn = server.connect();
+        while info(&mut conn, "clients", "connected_clients") > 1 {
+            assert!(since.elapsed() < WAIT, "connections stay");
+        }
+        drop(conn);
+        let mut monitors: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+        for monitor in &mut monitors {
+            monitor.call(&["MONITOR"]);
+        }
+        let mut conn = server.connect();
+        for n in 0..40 {
+            conn.call(&["GET", &key(n)]);
+            let expected = format!("\"GET\" \"{}\"", key(n));
+            for monitor in &mut monitors {
+                let line = monitor.read().expect("a line for each command");
+                let text = String::from_utf8_lossy(line.text().expect("text")).into_owned();
+                assert!(text.ends_with(&expected), "{text} instead of {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn hotkeys_of_all_workers_are_one_list() {
     let server = Server::start(Kind::Skerry { threads: 2 }, &[]);

@@ -61,7 +61,9 @@ impl Node {
     #[cold]
     pub(super) fn send_shown(&mut self) {
         let monitors = self.monitors.clone();
-        if monitors.iter().any(|id| self.clients.is_out(*id)) && self.shown.len() <= MAX_TOGETHER_BYTES {
+        // Only own connections have places here: another worker's id may name a free one.
+        let mut own = monitors.iter().filter(|id| id.worker() == self.id);
+        if own.any(|id| self.clients.is_out(*id)) && self.shown.len() <= MAX_TOGETHER_BYTES {
             // One of them runs: its lines stand behind its replies.
             return;
         }
