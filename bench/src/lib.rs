@@ -38,6 +38,7 @@ pub mod rows;
 pub mod run;
 pub mod session;
 pub mod stats;
+mod target;
 pub mod template;
 pub mod trace;
 pub mod truth;

@@ -11,6 +11,7 @@ use crate::flags::FlagError;
 use crate::keys::{KeyGenerator, KeyPattern, KeyRange, KeyShape};
 use crate::memory;
 use crate::question::Questioner;
+use crate::target::Target;
 use clap::{Parser, ValueEnum};
 use skerry_resp::encode_command;
 use skerry_resp::value::{Scan, Value};
@@ -26,13 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Parser)]
 #[command(name = "skerry-bench trace", about = "Replays a seeded cache trace and tells hits and memory.")]
 struct Flags {
-    #[arg(short = 's', long, alias = "host", default_value = "localhost")]
-    server: String,
-    #[arg(short, long, default_value_t = 6379)]
-    port: u16,
-    /// Process id of the server, for its resident memory
-    #[arg(long)]
-    server_pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Keys that may be asked for
     #[arg(long, default_value_t = 1_000_000)]
     keys: u64,
@@ -120,7 +116,7 @@ fn run(flags: &Flags) -> io::Result<()> {
     if flags.clients == 0 || flags.pipeline == 0 || flags.keys == 0 {
         return Err(io::Error::other("--clients, --pipeline and --keys must be greater than zero"));
     }
-    let address = ServerAddress::resolve(&flags.server, flags.port)?;
+    let address = flags.target.address()?;
     let counts = Counts::default();
     let started = Instant::now();
     let (outcome, seen) = thread::scope(|scope| {
@@ -280,7 +276,7 @@ fn watch(flags: &Flags, address: &ServerAddress, counts: &Counts, started: Insta
         };
         let (used, rss) = (
             field("used_memory"),
-            match flags.server_pid {
+            match flags.target.server_pid {
                 Some(pid) => memory::rss_bytes(&[pid])?,
                 None => field("used_memory_rss"),
             },

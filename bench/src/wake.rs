@@ -14,6 +14,7 @@ use crate::flags::FlagError;
 use crate::question::{Questioner, value_or_error};
 use crate::run::{CpuSample, RunCpu, pin};
 use crate::stats::CommandStats;
+use crate::target::Target;
 use clap::{Args, Parser, Subcommand};
 use mio::{Events, Interest, Poll, Token};
 use serde_json::json;
@@ -66,13 +67,8 @@ enum Mode {
 
 #[derive(Debug, Args)]
 struct Common {
-    #[arg(short = 's', long, alias = "host", default_value = "localhost")]
-    server: String,
-    #[arg(short, long, default_value_t = 6379)]
-    port: u16,
-    /// Process id of the server, for its CPU time
-    #[arg(long)]
-    server_pid: Option<u32>,
+    #[command(flatten)]
+    target: Target,
     /// Seconds
     #[arg(long, default_value_t = 5.0)]
     test_time: f64,
@@ -109,11 +105,11 @@ impl Common {
         if self.test_time.is_nan() || self.test_time <= 0.0 {
             return Err(io::Error::other("--test-time must be greater than zero"));
         }
-        ServerAddress::resolve(&self.server, self.port)
+        self.target.address()
     }
 
     fn sample(&self) -> io::Result<CpuSample> {
-        CpuSample::take(self.server_pid.as_slice())
+        CpuSample::take(self.target.server_pid.as_slice())
     }
 
     fn tell(&self, name: &str, stats: &CommandStats, seconds: f64, cpu: &RunCpu) -> io::Result<()> {

@@ -4,6 +4,8 @@
 //! A long request stands in a shared buffer (`source`), and a long argument becomes a value without being copied (`shared`).
 //! Knows no command and no key.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use skerry_resp::number;
 use skerry_resp::request::ArgRange;
@@ -144,6 +146,16 @@ impl<'a> Args<'a> {
         count.ok_or(CommandError::NotPositive)
     }
 
+    /// The arguments whose number stands at `index`, before them: of `numkeys key [key ...]`. At least one more stands behind them.
+    pub fn counted(&self, index: usize) -> Result<Range<usize>, CommandError> {
+        let n = positive(self.get(index), "ERR numkeys should be greater than 0")?;
+        let end = n.saturating_add(index + 1);
+        if end >= self.len() {
+            return Err(CommandError::Syntax);
+        }
+        Ok(index + 1..end)
+    }
+
     /// Argument `index` as a double (`strtod`, no NaN).
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
         number::parse_f64(self.get(index)).ok_or(CommandError::NotFloat)
@@ -231,6 +243,20 @@ impl<'a> Cursor<'a> {
     /// A syntax error unless everything was read.
     pub fn finish(&self) -> Result<(), CommandError> {
         if self.is_done() { Ok(()) } else { Err(CommandError::Syntax) }
+    }
+}
+
+/// A number from 0 on, or the error `otherwise`.
+pub fn natural(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
+    let number = number::parse_i64(text).and_then(|number| usize::try_from(number).ok());
+    number.ok_or(CommandError::text(otherwise))
+}
+
+/// A number from 1 on, or the error `otherwise`.
+pub fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
+    match natural(text, otherwise)? {
+        0 => Err(CommandError::text(otherwise)),
+        number => Ok(number),
     }
 }
 

@@ -530,6 +530,14 @@ impl Client {
         }
     }
 
+    /// Puts it on its worker's list of those with output, if it is not there.
+    #[inline]
+    pub fn mark_dirty(&mut self, dirty: &mut Vec<ClientId>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(self.id);
+        }
+    }
+
     /// Memory of the buffers, for CLIENT LIST and limits.
     pub fn buffer_bytes(&self) -> usize {
         self.query.capacity()

@@ -281,8 +281,8 @@ impl Command {
 
     /// Whether a count of keys in the request cannot be one: no number, none, or more than there are arguments.
     pub fn miscounts_keys(&self, args: Args<'_>) -> bool {
-        let counted = self.keys.iter().filter(|spec| matches!(spec.find, Find::KeyNum { .. }));
-        counted.into_iter().any(|spec| {
+        let mut counted = self.keys.iter().filter(|spec| matches!(spec.find, Find::KeyNum { .. }));
+        counted.any(|spec| {
             let mut is_none = true;
             spec.for_each(args, |_| is_none = false);
             is_none
@@ -415,6 +415,13 @@ pub struct Wait {
     pub keys: std::ops::Range<usize>,
     /// Arguments whose meaning is fixed when the wait begins, by index (XREAD's `$`): what the command is run again with.
     pub fixed: Vec<(usize, Vec<u8>)>,
+}
+
+impl Wait {
+    /// For keys alone: the command is run again as it stands.
+    pub fn new(awaited: Awaited, keys: std::ops::Range<usize>, deadline_ms: Option<i64>) -> Wait {
+        Wait { deadline_ms, awaited, keys, fixed: Vec::new() }
+    }
 }
 
 impl<'a> Ctx<'a> {

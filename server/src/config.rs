@@ -22,7 +22,7 @@ mod rewrite;
 mod special;
 mod table;
 mod value;
-mod words;
+pub(crate) mod words;
 
 pub use directives::{Config, TABLE, Text};
 pub use load::{Invocation, StartError, Startup, USAGE, invoke, version_line};

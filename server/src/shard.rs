@@ -280,7 +280,7 @@ impl Shard {
 
     /// **The one call by which a write reports itself**: `key` of `db` has changed, by what Redis calls `event`.
     ///
-    /// WATCH, notifications and blocked clients hang here; tracking and propagation will.
+    /// WATCH, notifications, blocked clients and tracking hang here; propagation will.
     #[inline]
     pub fn changed(&mut self, db: DbIndex, key: &[u8], class: EventClass, event: &'static str) {
         self.stats.dirty += 1;

@@ -258,11 +258,8 @@ impl Worker {
         if event.is_writable() && connection.is_blocked {
             connection.is_blocked = false;
             let id = connection.id;
-            if let Some(client) = self.node.clients.get_mut(id)
-                && !client.is_dirty
-            {
-                client.is_dirty = true;
-                self.node.dirty.push(id);
+            if let Some(client) = self.node.clients.get_mut(id) {
+                client.mark_dirty(&mut self.node.dirty);
             }
         }
         connection.is_read_closed |= event.is_read_closed();

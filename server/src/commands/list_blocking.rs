@@ -5,14 +5,14 @@
 //!
 //! BLMOVEM is Redis 8.10's: LMOVEM with a timeout behind the ends. COUNT waits for the first element, EXACTLY until there are as many.
 
-use super::list::{pop_event, take};
-use super::list_moves::{self, end, positive};
+use super::list::pop_event;
+use super::list_moves::{self, end};
 use super::timeout::deadline_of;
 use crate::access::reply_element;
 use crate::args::Args;
 use crate::blocked::Awaited;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, Wait, counted, range, row};
-use crate::error::{CommandError, Outcome};
+use crate::error::Outcome;
 use crate::shard::EventClass;
 use crate::types::list::End;
 
@@ -58,34 +58,18 @@ fn pop(ctx: &mut Ctx<'_>, args: Args<'_>, end: End) -> Outcome {
         ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
         return Ok(());
     }
-    wait(ctx, deadline_ms, 1..last)
+    ctx.wait(Wait::new(Awaited::List, 1..last, deadline_ms), |reply| reply.null_array())
 }
 
 /// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]
 fn blmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let n_keys = positive(args.get(2), "ERR numkeys should be greater than 0")?;
-    let at = n_keys.saturating_add(3);
-    if at >= args.len() {
-        return Err(CommandError::Syntax);
-    }
-    let (end, count) = list_moves::end_and_count(args, at)?;
+    let keys = args.counted(2)?;
+    let ends = list_moves::end_and_count(args, keys.end)?;
     let deadline_ms = deadline_of(args.get(1), ctx.now_ms)?;
-    for index in 3..at {
-        let key = ctx.key(args, index);
-        let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else { continue };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key.bytes);
-        let is_empty = take(list, count, end, ctx.limits, &mut ctx.reply);
-        ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
+    if list_moves::pop_first(ctx, args, keys.clone(), ends)? {
         return Ok(());
     }
-    wait(ctx, deadline_ms, 3..at)
-}
-
-/// Waits for a list at any of these arguments; a request that does not wait has found nothing.
-fn wait(ctx: &mut Ctx<'_>, deadline_ms: Option<i64>, keys: std::ops::Range<usize>) -> Outcome {
-    let wait = Wait { deadline_ms, awaited: Awaited::List, keys, fixed: Vec::new() };
-    ctx.wait(wait, |reply| reply.null_array())
+    ctx.wait(Wait::new(Awaited::List, keys, deadline_ms), |reply| reply.null_array())
 }
 
 /// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout
@@ -102,7 +86,7 @@ fn blmovem(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if list_moves::move_many(ctx, args, how_many, order)? {
         return Ok(());
     }
-    let wait = Wait { deadline_ms, awaited: Awaited::List, keys: 1..2, fixed: Vec::new() };
+    let wait = Wait::new(Awaited::List, 1..2, deadline_ms);
     ctx.wait(wait, |reply| list_moves::nothing_moved(how_many, reply))
 }
 
@@ -122,6 +106,6 @@ fn move_or_wait(
     if ctx.shard.list_mut(ctx.at(), &source)?.is_some() {
         return list_moves::move_one(ctx, args, from, to);
     }
-    let wait = Wait { deadline_ms, awaited: Awaited::List, keys: 1..2, fixed: Vec::new() };
+    let wait = Wait::new(Awaited::List, 1..2, deadline_ms);
     ctx.wait(wait, |reply| reply.null())
 }

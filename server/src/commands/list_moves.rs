@@ -4,11 +4,13 @@
 //! types are looked at before anything moves, as LMOVE does.
 //! Cost: one pass over the list for what goes by value; a move copies each element once.
 
+use std::ops::Range;
+
 use skerry_resp::reply::Reply;
 
 use super::list::{drop_end, pop_event, push_event, take};
 use crate::access::reply_element;
-use crate::args::{Args, is_word};
+use crate::args::{Args, is_word, natural, positive};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, range, row};
 use crate::error::{CommandError, Outcome};
 use crate::shard::EventClass;
@@ -115,20 +117,6 @@ impl Search {
 const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
     or use negative to start from the end of the list";
 
-/// A number from 0 on, or the error `otherwise`.
-fn natural(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
-    let number = skerry_resp::parse_i64(text).and_then(|number| usize::try_from(number).ok());
-    number.ok_or(CommandError::text(otherwise))
-}
-
-/// A number from 1 on, or the error `otherwise`.
-pub(super) fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
-    natural(text, otherwise).and_then(|number| match number {
-        0 => Err(CommandError::text(otherwise)),
-        _ => Ok(number),
-    })
-}
-
 fn lpos(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let search = Search::parse(args)?;
     let key = ctx.key(args, 1);
@@ -151,23 +139,31 @@ fn lpos(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn lmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let n_keys = positive(args.get(1), "ERR numkeys should be greater than 0")?;
-    let at = n_keys.saturating_add(2);
-    if at >= args.len() {
-        return Err(CommandError::Syntax);
+    let keys = args.counted(1)?;
+    let ends = end_and_count(args, keys.end)?;
+    if !pop_first(ctx, args, keys, ends)? {
+        ctx.reply.null_array();
     }
-    let (end, count) = end_and_count(args, at)?;
-    for index in 2..at {
+    Ok(())
+}
+
+/// Takes elements off the first list that has any, and answers with its key and them; false if there is none.
+pub(super) fn pop_first(
+    ctx: &mut Ctx<'_>,
+    args: Args<'_>,
+    keys: Range<usize>,
+    (end, count): (End, usize),
+) -> Result<bool, CommandError> {
+    for index in keys {
         let key = ctx.key(args, index);
         let Some(list) = ctx.shard.list_mut(ctx.at(), &key)? else { continue };
         ctx.reply.array(2);
         ctx.reply.bulk(key.bytes);
         let is_empty = take(list, count, end, ctx.limits, &mut ctx.reply);
         ctx.shrunk(&key, EventClass::List, pop_event(end), is_empty);
-        return Ok(());
+        return Ok(true);
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 /// LEFT|RIGHT [COUNT count], from argument `at` on.

@@ -4,7 +4,7 @@
 //! count is within any error.
 //! Cost: intersection O(smallest * sets), difference O(first * sets), union O(members until the limit) and a pointer for each.
 
-use crate::args::{Args, is_word};
+use crate::args::{Args, is_word, natural, positive};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, row};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Key;
@@ -63,12 +63,11 @@ fn count(ctx: &mut Ctx<'_>, args: Args<'_>, operation: Operation) -> Outcome {
 
 /// The keys behind their number.
 fn keys<'a>(ctx: &Ctx<'_>, args: Args<'a>) -> Result<Vec<Key<'a>>, CommandError> {
-    let n_keys = skerry_resp::parse_i64(args.get(1)).filter(|n_keys| *n_keys > 0);
-    let n_keys = n_keys.ok_or(CommandError::text("ERR numkeys should be greater than 0"))?;
-    if n_keys as u64 > (args.len() - 2) as u64 {
+    let n_keys = positive(args.get(1), "ERR numkeys should be greater than 0")?;
+    if n_keys > args.len() - 2 {
         return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
     }
-    Ok((2..2 + n_keys as usize).map(|index| ctx.key(args, index)).collect())
+    Ok((2..2 + n_keys).map(|index| ctx.key(args, index)).collect())
 }
 
 fn limit(args: Args<'_>, first: usize, operation: Operation) -> Result<usize, CommandError> {
@@ -76,8 +75,7 @@ fn limit(args: Args<'_>, first: usize, operation: Operation) -> Result<usize, Co
     let mut cursor = args.cursor(first);
     while let Some(word) = cursor.maybe_next() {
         if is_word(word, "limit") && !cursor.is_done() {
-            let number = skerry_resp::parse_i64(cursor.value()?).and_then(|n| usize::try_from(n).ok());
-            limit = match number.ok_or(CommandError::text("ERR LIMIT can't be negative"))? {
+            limit = match natural(cursor.value()?, "ERR LIMIT can't be negative")? {
                 0 => usize::MAX,
                 limit => limit,
             };

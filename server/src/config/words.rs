@@ -18,6 +18,12 @@ pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 /// The value as a `"..."` word of printable ASCII.
 pub(super) fn quote(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 2);
+    quote_into(value, &mut out);
+    out
+}
+
+/// The same at the end of `out`; MONITOR shows arguments so.
+pub(crate) fn quote_into(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in value {
         match byte {
@@ -32,7 +38,6 @@ pub(super) fn quote(value: &[u8]) -> Vec<u8> {
         }
     }
     out.push(b'"');
-    out
 }
 
 #[cfg(test)]

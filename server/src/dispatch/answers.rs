@@ -256,9 +256,8 @@ impl Node {
         let ended = client.blocked.take_if(|blocked| blocked.sequence == sequence);
         // A closing one even if its last reply is muted: its end is due.
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
-        if wants_write && !client.is_dirty {
-            client.is_dirty = true;
-            self.dirty.push(id);
+        if wants_write {
+            client.mark_dirty(&mut self.dirty);
         }
         let has_room = client.parked == Parked::Room && client.pending.len() <= client.max_pending() / 2;
         if client.parked == Parked::Order || has_room {
@@ -285,11 +284,8 @@ impl Node {
     /// Called once a turn: connections that others have marked for closing (CLIENT KILL) are seen to.
     pub fn note_closing(&mut self) {
         for id in std::mem::take(&mut self.clients.to_close) {
-            if let Some(client) = self.clients.get_mut(id)
-                && !client.is_dirty
-            {
-                client.is_dirty = true;
-                self.dirty.push(id);
+            if let Some(client) = self.clients.get_mut(id) {
+                client.mark_dirty(&mut self.dirty);
             }
         }
     }

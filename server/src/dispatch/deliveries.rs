@@ -110,7 +110,7 @@ impl Node {
                     client.number, client.address
                 ));
                 client.closing = Closing::Now;
-                self.dirty.push(id);
+                client.mark_dirty(&mut self.dirty);
             }
             if !client.is_told {
                 client.is_told = true;

@@ -147,7 +147,7 @@ impl Node {
                 Message::Settle { client, outcome } => self.take_settle(client, outcome),
                 Message::Unblock { client } => self.unblock_here(client),
                 Message::Track { client, keys } => self.take_track(client, keys),
-                Message::Told { told, clients } => self.take_told(told, clients),
+                Message::Told { told, clients } => self.take_told(told, clients, &mut None),
                 Message::Unwatch { client } => match self.lanes.get_mut(&client) {
                     // A WATCH before it may still wait there.
                     Some(lane) => lane.push_back(LaneItem::Unwatch),
@@ -294,7 +294,7 @@ impl Node {
                 }
             }
             if head.is_tracked {
-                self.note_peer_reads(head.client, row, args);
+                self.note_reads(head.client, row, args, &mut []);
             }
             if self.shard.tracking.is_any() {
                 self.send_invalidations(None);
@@ -306,7 +306,7 @@ impl Node {
             return;
         };
         if head.is_tracked {
-            self.note_peer_reads(head.client, row, args);
+            self.note_reads(head.client, row, args, &mut []);
         }
         if !self.monitors.is_empty() {
             self.show_call(&Call::of(row, head.client, head.db), args);

@@ -93,11 +93,6 @@ impl Node {
         self.bound_tracking(2);
     }
 
-    /// A peer's request has read keys of this shard.
-    pub(super) fn note_peer_reads(&mut self, client: ClientId, row: &Row, args: Args<'_>) {
-        self.note_reads(client, row, args, &mut []);
-    }
-
     /// Gives keys up while the tables of all workers together hold more than `tracking-table-max-keys`; true if there is more to do.
     pub(super) fn bound_tracking(&mut self, budget: usize) -> bool {
         let own = usize::from(self.id.0);
@@ -149,16 +144,7 @@ impl Node {
             }
         }
         for Invalidation { key, readers, writer } in std::mem::take(&mut self.shard.tracking.invalidations) {
-            for shard in 0..self.n_shards() {
-                let of_shard = readers.iter().copied().filter(|id| usize::from(id.worker().0) == shard);
-                if shard == usize::from(self.id.0) {
-                    for id in of_shard {
-                        self.invalidate_for(id, &key, writer, &mut running);
-                    }
-                } else {
-                    self.outboxes[shard].push_told(Told::Invalidated { key: &key, writer }, of_shard);
-                }
-            }
+            self.tell_clients(Told::Invalidated { key: &key, writer }, &readers, &mut running);
         }
         if running.is_none() && !self.shard.tracking.changed.is_empty() {
             self.broadcast();
@@ -264,17 +250,35 @@ impl Node {
             client.held.extend_from_slice(bytes);
             client.pending.push_back(Slot::Ready { start, len: bytes.len() });
         }
-        if !client.is_dirty {
-            client.is_dirty = true;
-            self.dirty.push(client.id);
+        client.mark_dirty(&mut self.dirty);
+    }
+
+    /// Tells clients of any worker.
+    pub(super) fn tell_clients(
+        &mut self,
+        told: Told<'_>,
+        clients: &[ClientId],
+        running: &mut Option<&mut Client>,
+    ) {
+        for shard in 0..self.n_shards() {
+            let of_shard = clients.iter().copied().filter(|id| usize::from(id.worker().0) == shard);
+            match ShardId(shard as u8) == self.id {
+                true => self.take_told(told, of_shard, running),
+                false => self.outboxes[shard].push_told(told, of_shard),
+            }
         }
     }
 
-    /// What another worker has to tell clients of this one.
-    pub(super) fn take_told(&mut self, told: Told<'_>, clients: impl Iterator<Item = ClientId>) {
+    /// What this worker or another has to tell clients of this one.
+    pub(super) fn take_told(
+        &mut self,
+        told: Told<'_>,
+        clients: impl Iterator<Item = ClientId>,
+        running: &mut Option<&mut Client>,
+    ) {
         for id in clients {
             match told {
-                Told::Invalidated { key, writer } => self.invalidate_for(id, key, writer, &mut None),
+                Told::Invalidated { key, writer } => self.invalidate_for(id, key, writer, running),
                 Told::Redirected { payload } => {
                     self.with_client(id, &mut None, |node, client| node.tell_target(client, payload));
                 }
@@ -301,15 +305,7 @@ impl Node {
             if packed.is_empty() {
                 continue;
             }
-            let keys = WrittenKeys(&packed);
-            for shard in 0..self.n_shards() {
-                let of_shard = clients.iter().copied().filter(|id| usize::from(id.worker().0) == shard);
-                if shard == usize::from(self.id.0) {
-                    of_shard.for_each(|id| self.broadcast_to(id, keys));
-                } else {
-                    self.outboxes[shard].push_told(Told::Broadcast { keys }, of_shard);
-                }
-            }
+            self.tell_clients(Told::Broadcast { keys: WrittenKeys(&packed) }, clients, &mut None);
         }
     }
 

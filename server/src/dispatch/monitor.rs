@@ -17,6 +17,7 @@ use crate::client::{Client, ClientId};
 use crate::command::Flags;
 use crate::command_log::REDACTED;
 use crate::commands::secrets_of;
+use crate::config::words::quote_into;
 use crate::message::Told;
 
 /// Lines wait for the end of the turn unless they are so many bytes.
@@ -49,7 +50,7 @@ impl Node {
         let secrets = secrets_of(call.row, args);
         for (index, arg) in args.iter().enumerate() {
             out.push(b' ');
-            quote(if secrets.contains(&index) { REDACTED } else { arg }, out);
+            quote_into(if secrets.contains(&index) { REDACTED } else { arg }, out);
         }
         out.extend_from_slice(b"\r\n");
         if out.len() > MAX_TOGETHER_BYTES {
@@ -68,14 +69,7 @@ impl Node {
             return;
         }
         let lines = std::mem::take(&mut self.shown);
-        for shard in 0..self.n_shards() {
-            let of_shard = monitors.iter().copied().filter(|id| usize::from(id.worker().0) == shard);
-            if shard == usize::from(self.id.0) {
-                of_shard.for_each(|id| self.show_line(id, &lines));
-            } else {
-                self.outboxes[shard].push_told(Told::Shown { line: &lines }, of_shard);
-            }
-        }
+        self.tell_clients(Told::Shown { line: &lines }, &monitors, &mut None);
     }
 
     /// Lines for a connection, if it still monitors.
@@ -96,32 +90,14 @@ impl Node {
     }
 }
 
-/// An argument as MONITOR shows it.
-fn quote(arg: &[u8], out: &mut Vec<u8>) {
-    out.push(b'"');
-    for byte in arg {
-        match byte {
-            b'\\' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x07 => out.extend_from_slice(b"\\a"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b' '..=b'~' => out.push(*byte),
-            _ => drop(write!(out, "\\x{byte:02x}")),
-        }
-    }
-    out.push(b'"');
-}
-
 #[cfg(test)]
 mod tests {
-    use super::quote;
+    use super::quote_into;
 
     #[test]
     fn arguments_are_quoted_as_redis_quotes_them() {
         let mut out = Vec::new();
-        quote(b"q\"\\\n\r\t\x07\x08\x00\xff ~\x7f", &mut out);
+        quote_into(b"q\"\\\n\r\t\x07\x08\x00\xff ~\x7f", &mut out);
         assert_eq!(out, br#""q\"\\\n\r\t\a\b\x00\xff ~\x7f""#);
     }
 }

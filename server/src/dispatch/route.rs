@@ -176,8 +176,7 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
-        let owner = if self.n_shards() == 1 { Some(self.id) } else { self.single_owner(row, args) };
-        match owner {
+        match self.single_owner(row, args) {
             Some(shard) => self.route_single(client, row, shard, args, admit, |node, client, args| {
                 node.run_shard(client, handler, args);
             }),
@@ -293,6 +292,9 @@ impl Node {
 
     /// The owner of all keys, if it is one. No keys at all: this shard.
     pub(super) fn single_owner(&self, row: &Row, args: Args<'_>) -> Option<ShardId> {
+        if self.n_shards() == 1 {
+            return Some(self.id);
+        }
         let mut owner = None;
         let mut is_single = true;
         row.command.for_each_key(args, |index, _| {

@@ -21,7 +21,6 @@ use crate::command::{Flags, Handler, Script};
 use crate::commands::Row;
 use crate::commands::scripting::{NO_SCRIPT, key_count};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Key;
 use crate::message::HoldMode;
 use crate::script::registry::{parse_sha, sha_of};
 use crate::script::{Engine, Host, Program, Reach, Run, Source};
@@ -184,22 +183,17 @@ impl Node {
         args: Args<'_>,
     ) -> Result<Program, CommandError> {
         let registry = &self.server.scripts;
-        if script == Script::EvalSha {
-            let sha = parse_sha(args.get(1)).ok_or(NO_SCRIPT)?;
-            if let Some(program) = engine.find(&sha, registry) {
-                key_count(args)?;
-                return Ok(program);
-            }
-            key_count(args)?;
-            return engine.compile(&registry.get(&sha).ok_or(NO_SCRIPT)?);
-        }
+        let is_named = script == Script::EvalSha;
+        let sha = if is_named { parse_sha(args.get(1)).ok_or(NO_SCRIPT)? } else { sha_of(args.get(1)) };
         key_count(args)?;
-        let sha = sha_of(args.get(1));
         if let Some(program) = engine.find(&sha, registry) {
             return Ok(program);
         }
         if let Some(source) = registry.get(&sha) {
             return engine.compile(&source);
+        }
+        if is_named {
+            return Err(NO_SCRIPT);
         }
         let source = std::sync::Arc::new(Source::read(args.get(1))?);
         let program = engine.compile(&source)?;
@@ -308,12 +302,7 @@ impl Host for Calls<'_> {
         let started = node.begin_call(row, args.len());
         node.queue_writer = Some(client.id);
         if node.n_shards() > 1 && row.command.is_write() && row.command.flags.has(Flags::MODULE) {
-            row.command.for_each_key(args, |index, _| {
-                let bytes = args.get(index);
-                let key = Key { bytes, hash: node.server.hash_key(bytes) };
-                vector::withdraw_for_transaction(&node.shard, key);
-                others.iter().for_each(|(_, shard)| vector::withdraw_for_transaction(shard, key));
-            });
+            node.withdraw_keys(row, args, others);
         }
         node.run_on_all(client, row, args, others, out);
         node.stats.count(row.id);

@@ -381,13 +381,19 @@ impl Node {
         // Other workers search these sets without asking: not until they are all written.
         vector::withhold(|| {
             for queued in multi.queue.iter().filter(writes_vectors) {
-                for bytes in Self::keys_of(TABLE.row(queued.row), queued.args()) {
-                    let key = Key { bytes, hash: self.server.hash_key(bytes) };
-                    vector::withdraw_for_transaction(&self.shard, key);
-                    shards.iter().for_each(|(_, shard)| vector::withdraw_for_transaction(shard, key));
-                }
+                self.withdraw_keys(TABLE.row(queued.row), queued.args(), shards);
             }
             multi.queue.iter().for_each(|queued| self.run_queued(client, queued, shards, out));
+        });
+    }
+
+    /// Withdraws the vector sets that a command is about to write, here and on `others`.
+    pub(super) fn withdraw_keys(&self, row: &Row, args: Args<'_>, others: &[(ShardId, Box<Shard>)]) {
+        row.command.for_each_key(args, |index, _| {
+            let bytes = args.get(index);
+            let key = Key { bytes, hash: self.server.hash_key(bytes) };
+            vector::withdraw_for_transaction(&self.shard, key);
+            others.iter().for_each(|(_, shard)| vector::withdraw_for_transaction(shard, key));
         });
     }
 

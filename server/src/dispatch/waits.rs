@@ -42,9 +42,8 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
-        let owner = if self.n_shards() == 1 { Some(self.id) } else { self.single_owner(row, args) };
         let mut asked = BlockedRequest::asked(client.next_sequence());
-        let step = match owner {
+        let step = match self.single_owner(row, args) {
             Some(own) if own == self.id => {
                 return self.route_single(client, row, own, args, admit, |node, client, args| {
                     node.run_waiting(client, row, handler, args);

@@ -180,9 +180,8 @@ impl Node {
     /// Puts the client back and notes what the worker has to do for it.
     pub(super) fn settle(&mut self, mut client: Box<Client>) {
         let wants_write = client.out.len() > client.out_at || client.closing != Closing::No;
-        if wants_write && !client.is_dirty {
-            client.is_dirty = true;
-            self.dirty.push(client.id);
+        if wants_write {
+            client.mark_dirty(&mut self.dirty);
         }
         self.clients.put_back(client);
         self.send_deliveries();

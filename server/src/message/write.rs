@@ -194,13 +194,10 @@ impl Batch {
         let out = &mut self.bytes;
         out.push(kind::DELIVER);
         out.push(delivered.kind.code());
-        let ids = put_len(out);
-        clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
-        if out.len() == ids {
+        if !put_clients(out, clients) {
             out.truncate(start);
             return;
         }
-        fill_len(out, ids);
         put_key(out, delivered.pattern);
         put_key(out, delivered.channel);
         let all = put_len(out);
@@ -237,11 +234,9 @@ impl Batch {
         out.extend_from_slice(&client.0.to_le_bytes());
         out.extend_from_slice(&db.0.to_le_bytes());
         out.push(awaited.code());
-        let mark = out.len();
-        out.extend_from_slice(&[0; 4]);
+        let all = put_len(out);
         keys.for_each(|key| put_key(out, key));
-        let len = (out.len() - mark - 4) as u32;
-        out[mark..mark + 4].copy_from_slice(&len.to_le_bytes());
+        fill_len(out, all);
         self.n_messages += 1;
     }
 
@@ -268,11 +263,9 @@ impl Batch {
         let out = &mut self.bytes;
         out.push(kind::TRACK);
         out.extend_from_slice(&client.0.to_le_bytes());
-        let mark = out.len();
-        out.extend_from_slice(&[0; 4]);
+        let all = put_len(out);
         keys.for_each(|key| put_key(out, key));
-        let len = (out.len() - mark - 4) as u32;
-        out[mark..mark + 4].copy_from_slice(&len.to_le_bytes());
+        fill_len(out, all);
         self.n_messages += 1;
     }
 
@@ -290,15 +283,10 @@ impl Batch {
         out.push(code);
         out.push(u8::from(writer.is_some()));
         out.extend_from_slice(&writer.map_or(0, |writer| writer.0).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        let ids = out.len();
-        clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
-        let ids_len = (out.len() - ids) as u32;
-        if ids_len == 0 {
+        if !put_clients(out, clients) {
             out.truncate(start);
             return;
         }
-        out[ids - 4..ids].copy_from_slice(&ids_len.to_le_bytes());
         put_key(out, text);
         self.n_messages += 1;
     }
@@ -372,6 +360,14 @@ fn put_len(out: &mut Vec<u8>) -> usize {
 fn fill_len(out: &mut [u8], start: usize) {
     let len = (out.len() - start) as u32;
     out[start - 4..start].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Names of clients; whether there are any.
+fn put_clients(out: &mut Vec<u8>, clients: impl Iterator<Item = ClientId>) -> bool {
+    let all = put_len(out);
+    clients.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+    fill_len(out, all);
+    out.len() > all
 }
 
 fn put_key(out: &mut Vec<u8>, key: &[u8]) {

@@ -101,8 +101,7 @@ impl Worker {
         {
             client.out.extend_from_slice(error.as_bytes());
             client.closing = Closing::AfterReplies;
-            client.is_dirty = true;
-            self.node.dirty.push(id);
+            client.mark_dirty(&mut self.node.dirty);
         }
     }
 }

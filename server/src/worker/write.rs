@@ -104,8 +104,7 @@ impl Worker {
             while client.out_at < client.out.len() {
                 if left == 0 {
                     // The others' turn; the rest goes on at once, or the socket tells when it has room.
-                    client.is_dirty = true;
-                    self.node.dirty.push(id);
+                    client.mark_dirty(&mut self.node.dirty);
                     break;
                 }
                 let piece = client.placed.next_piece(&client.out, client.out_at);

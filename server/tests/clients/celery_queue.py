@@ -1,13 +1,9 @@
 """Celery with the server as broker and result store: group, chord, chain, retry, countdown, revoke, priorities, 500 tasks by two
 workers, and a worker that is killed in the middle of its tasks."""
 
-import atexit
 import os
-import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 port = sys.argv[1]
 os.environ["SKERRY_CLIENT_PORT"] = port
@@ -15,37 +11,15 @@ import redis  # noqa: E402
 from celery import __version__, chain, chord, group  # noqa: E402
 from celery.exceptions import TaskRevokedError  # noqa: E402
 from celery_app import add, app, fails, flaky, rare, record, total  # noqa: E402
+from workers import WAIT, kill_group, start, stop, until  # noqa: E402
 
 N_TASKS = 500
-WAIT = 60
 
 
 def start_worker(name, concurrency, queues="celery", visibility=600):
-    """A worker in a process group of its own, so that its children can be killed with it."""
     argv = [sys.executable, "-m", "celery", "-q", "-A", "celery_app", "worker", "--loglevel", "CRITICAL", "-Q", queues]
     argv += ["-c", str(concurrency), "-n", f"{name}@test"]
-    env = {**os.environ, "SKERRY_CLIENT_VISIBILITY": str(visibility), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
-    worker = subprocess.Popen(argv, cwd=Path(__file__).parent, env=env, start_new_session=True)
-    atexit.register(kill_group, worker)
-    return worker
-
-
-def kill_group(worker):
-    if worker.poll() is None:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
-
-
-def stop(worker):
-    worker.terminate()
-    worker.wait(timeout=WAIT)
-
-
-def until(what, ready):
-    end = time.monotonic() + WAIT
-    while not ready():
-        assert time.monotonic() < end, f"{what} never came"
-        time.sleep(0.02)
+    return start(argv, SKERRY_CLIENT_VISIBILITY=str(visibility), PYTHONWARNINGS="ignore")
 
 
 def plain():

@@ -1,14 +1,11 @@
 """RQ: jobs and results by three worker processes, priorities of queues, dependencies, retries, the scheduler, a stop command over
 pub/sub, and a worker that is killed in the middle of a job."""
 
-import atexit
 import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import timedelta
-from pathlib import Path
 
 port = sys.argv[1]
 os.environ["SKERRY_CLIENT_PORT"] = port
@@ -17,36 +14,15 @@ from rq.command import send_stop_job_command  # noqa: E402
 from rq.job import JobStatus  # noqa: E402
 from rq.registry import FailedJobRegistry, ScheduledJobRegistry, StartedJobRegistry  # noqa: E402
 from rq_tasks import connection, double, flaky, gather, stuck  # noqa: E402
+from workers import kill_group, start, stop, until  # noqa: E402
 
 N_JOBS = 300
-WAIT = 60
 
 
 def start_worker(name, *queues):
     argv = [sys.executable, "-m", "rq.cli", "worker", "--url", f"redis://127.0.0.1:{port}", "--name", name, "--logging_level", "CRITICAL"]
     argv += ["--with-scheduler", "--maintenance-interval", "2", "--worker-ttl", "30", *queues]
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    worker = subprocess.Popen(argv, cwd=Path(__file__).parent, env=env, start_new_session=True)
-    atexit.register(kill_group, worker)
-    return worker
-
-
-def kill_group(worker):
-    if worker.poll() is None:
-        os.killpg(worker.pid, signal.SIGKILL)
-        worker.wait()
-
-
-def stop(worker):
-    worker.terminate()
-    worker.wait(timeout=WAIT)
-
-
-def until(what, ready):
-    end = time.monotonic() + WAIT
-    while not ready():
-        assert time.monotonic() < end, f"{what} never came"
-        time.sleep(0.02)
+    return start(argv)
 
 
 def finished(job):

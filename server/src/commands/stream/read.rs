@@ -9,7 +9,7 @@
 
 use super::group::{consumer_or_new, tell_consumer};
 use super::{ArrayLater, no_group, parse_id, reply_entry, reply_id, reply_id_and_fields};
-use crate::args::{Args, is_word};
+use crate::args::{Args, is_word, positive};
 use crate::blocked::Awaited;
 use crate::command::{Ctx, Wait};
 use crate::commands::timeout::deadline_of_ms;
@@ -149,11 +149,6 @@ impl<'a> Request<'a> {
     fn limit(&self) -> usize {
         if self.count == 0 { usize::MAX } else { self.count }
     }
-}
-
-fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
-    let number = parse_i64(text).and_then(|number| usize::try_from(number).ok());
-    number.filter(|number| *number > 0).ok_or(CommandError::text(otherwise))
 }
 
 /// What the reply as a whole may still take.

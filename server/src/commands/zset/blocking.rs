@@ -2,14 +2,12 @@
 //!
 //! Each is its kin that does not wait, and waits where that finds nothing (`Ctx::wait`): it is run again when a key holds a sorted set.
 
-use std::ops::Range;
-
-use super::{Form, end_and_count, pop_event, positive, take};
+use super::{Form, end_and_count, pop_event, pop_first, take};
 use crate::args::Args;
 use crate::blocked::Awaited;
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, Wait, counted, range, row};
 use crate::commands::timeout::deadline_of;
-use crate::error::{CommandError, Outcome};
+use crate::error::Outcome;
 use crate::shard::EventClass;
 use crate::types::zset::Direction;
 
@@ -48,32 +46,16 @@ fn pop(ctx: &mut Ctx<'_>, args: Args<'_>, from: Direction) -> Outcome {
         ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
         return Ok(());
     }
-    wait(ctx, deadline_ms, 1..last)
+    ctx.wait(Wait::new(Awaited::SortedSet, 1..last, deadline_ms), |reply| reply.null_array())
 }
 
 /// BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]
 fn bzmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let n_keys = positive(args.get(2), "ERR numkeys should be greater than 0")?;
-    let at = n_keys.saturating_add(3);
-    if at >= args.len() {
-        return Err(CommandError::Syntax);
-    }
-    let (from, count) = end_and_count(args, at)?;
+    let keys = args.counted(2)?;
+    let ends = end_and_count(args, keys.end)?;
     let deadline_ms = deadline_of(args.get(1), ctx.now_ms)?;
-    for index in 3..at {
-        let key = ctx.key(args, index);
-        let Some(zset) = ctx.shard.zset_mut(ctx.at(), &key)? else { continue };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key.bytes);
-        let is_empty = take(zset, count, from, Form::Nested, &mut ctx.reply);
-        ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
+    if pop_first(ctx, args, keys.clone(), ends)? {
         return Ok(());
     }
-    wait(ctx, deadline_ms, 3..at)
-}
-
-/// Waits for a sorted set at any of these arguments; a request that does not wait has found nothing.
-fn wait(ctx: &mut Ctx<'_>, deadline_ms: Option<i64>, keys: Range<usize>) -> Outcome {
-    let wait = Wait { deadline_ms, awaited: Awaited::SortedSet, keys, fixed: Vec::new() };
-    ctx.wait(wait, |reply| reply.null_array())
+    ctx.wait(Wait::new(Awaited::SortedSet, keys, deadline_ms), |reply| reply.null_array())
 }

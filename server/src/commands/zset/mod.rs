@@ -13,12 +13,14 @@ mod range;
 
 pub(in crate::commands) use range::store;
 
+use std::ops::Range;
+
 use skerry_resp::reply::{Proto, Reply};
 
 use super::draw::draw_again_and_again;
 use super::scan::{Beside, Walked, scan_collection};
 use crate::access::reply_element;
-use crate::args::{Args, is_word};
+use crate::args::{Args, is_word, positive};
 use crate::command::{Acl, Command, Ctx, Flags, Handler, KeyFlags, counted, range as key_range, row};
 use crate::error::{CommandError, Outcome};
 use crate::shard::{EventClass, Shard};
@@ -355,23 +357,31 @@ impl Form {
 }
 
 fn zmpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
-    let n_keys = positive(args.get(1), "ERR numkeys should be greater than 0")?;
-    let at = n_keys.saturating_add(2);
-    if at >= args.len() {
-        return Err(CommandError::Syntax);
+    let keys = args.counted(1)?;
+    let ends = end_and_count(args, keys.end)?;
+    if !pop_first(ctx, args, keys, ends)? {
+        ctx.reply.null_array();
     }
-    let (from, count) = end_and_count(args, at)?;
-    for index in 2..at {
+    Ok(())
+}
+
+/// Takes members out of the first sorted set that has any, and answers with its key and them; false if there is none.
+fn pop_first(
+    ctx: &mut Ctx<'_>,
+    args: Args<'_>,
+    keys: Range<usize>,
+    (from, count): (Direction, usize),
+) -> Result<bool, CommandError> {
+    for index in keys {
         let key = ctx.key(args, index);
         let Some(zset) = ctx.shard.zset_mut(ctx.at(), &key)? else { continue };
         ctx.reply.array(2);
         ctx.reply.bulk(key.bytes);
         let is_empty = take(zset, count, from, Form::Nested, &mut ctx.reply);
         ctx.shrunk(&key, EventClass::SortedSet, pop_event(from), is_empty);
-        return Ok(());
+        return Ok(true);
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(false)
 }
 
 /// MIN|MAX [COUNT count], from argument `at` on.
@@ -390,12 +400,6 @@ fn end_and_count(args: Args<'_>, at: usize) -> Result<(Direction, usize), Comman
         count = Some(positive(cursor.value()?, "ERR count should be greater than 0")?);
     }
     Ok((from, count.unwrap_or(1)))
-}
-
-/// A number from 1 on, or the error `otherwise`.
-fn positive(text: &[u8], otherwise: &'static str) -> Result<usize, CommandError> {
-    let number = skerry_resp::parse_i64(text).and_then(|number| usize::try_from(number).ok());
-    number.filter(|number| *number > 0).ok_or(CommandError::text(otherwise))
 }
 
 // ---- random members and walks
