@@ -104,12 +104,6 @@ pub(crate) struct Place {
 // SAFETY: addresses only; who reads there vouches for the ids they were made from, on whichever thread.
 unsafe impl Send for Place {}
 
-/// The distance of vectors that differ in `n_different` of `n_bits` signs, on the cosine's scale.
-#[inline(always)]
-pub(crate) fn hamming_distance(n_different: i32, n_bits: usize) -> f32 {
-    n_different as f32 * 2.0 / n_bits as f32
-}
-
 pub(crate) struct Codes {
     records: Slab,
     heads: Option<Slab>,
@@ -290,7 +284,7 @@ impl Codes {
     #[inline(always)]
     fn finish_at(&self, probe: &CodeProbe, place: Place, product: i32) -> f32 {
         if self.form == Form::Signs {
-            return hamming_distance(product, self.dim);
+            return product as f32 * 2.0 / self.dim as f32;
         }
         // SAFETY: heads are whole floats, two of them where the metric is not the cosine.
         let (scale, squared_length) = unsafe {
@@ -527,7 +521,7 @@ impl Codes {
     #[inline(always)]
     fn finish(&self, probe: &CodeProbe, id: NodeId, product: i32) -> f32 {
         if self.form == Form::Signs {
-            return hamming_distance(product, self.dim);
+            return product as f32 * 2.0 / self.dim as f32;
         }
         self.distance_of(probe, product, self.scale(id), self.squared_length(id))
     }

@@ -148,7 +148,6 @@ pub(crate) fn offer(
 ) {
     match walk.pool {
         ActivePool::Sorted => offer_to(&mut walk.sorted, precision, index, probe, ids),
-        ActivePool::Buckets => offer_to(&mut walk.buckets, precision, index, probe, ids),
         ActivePool::Heaps => offer_to(&mut walk.heaps, precision, index, probe, ids),
     }
 }

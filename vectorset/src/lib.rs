@@ -30,7 +30,6 @@
 //! Navigable Small World graphs" (2016), and the Redis 8.2 vector set pages.
 
 mod admission;
-mod buckets;
 pub mod check;
 mod codes;
 mod distance;

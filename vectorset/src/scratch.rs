@@ -4,7 +4,6 @@
 //! Its size is bounded by the largest set searched with it (two bytes a node for the visited marks) and by
 //! the largest `ef` in use, never by a number that a client merely declared. `shrink` gives memory back.
 
-use crate::buckets::BucketPool;
 use crate::codes::Place;
 use crate::graph::NodeId;
 use crate::hnsw::{Plan, Probe, Selection};
@@ -34,7 +33,6 @@ impl SearchScratch {
     pub fn memory_bytes(&self) -> usize {
         self.walk.visited.marks.capacity() * size_of::<u16>()
             + self.walk.found.capacity() * size_of::<Candidate>()
-            + self.walk.buckets.capacity_bytes()
             + self.probe.capacity_bytes()
     }
 }
@@ -46,7 +44,6 @@ pub(crate) struct Walk {
     pub(crate) pool: ActivePool,
     pub(crate) visited: Visited,
     pub(crate) sorted: SortedPool,
-    pub(crate) buckets: BucketPool,
     pub(crate) heaps: HeapPool,
     /// Neighbors of the node being expanded that were not visited before.
     pub(crate) fresh: Vec<NodeId>,
@@ -66,7 +63,6 @@ pub(crate) struct Walk {
 pub(crate) enum ActivePool {
     #[default]
     Sorted,
-    Buckets,
     Heaps,
 }
 

@@ -435,7 +435,6 @@ fn scan(set: &VectorSet, known: &Known, at: usize, upto: usize, scratch: &mut Se
     };
     match walk.pool {
         ActivePool::Sorted => scan_block(&mut walk.sorted, set, known, block, at, upto, probe),
-        ActivePool::Buckets => scan_block(&mut walk.buckets, set, known, block, at, upto, probe),
         ActivePool::Heaps => scan_block(&mut walk.heaps, set, known, block, at, upto, probe),
     }
 }

@@ -9,15 +9,12 @@ use super::{Index, Probe};
 use crate::admission::{Admit, All, Hops};
 use crate::codes::Codes;
 use crate::graph::NodeId;
-use crate::params::Quantization;
 use crate::pool::{Candidate, MAX_SORTED, Pool, Role};
 use crate::scratch::{ActivePool, Visited, Walk};
 use crate::sync::Ordering;
 
 /// Nodes at exactly one distance that a search keeps, if it is not asked for more.
 pub(crate) const MAX_TIES: usize = 32;
-/// Counts of bits are kept in buckets from this `ef` on.
-const MIN_BUCKETS: usize = 8;
 /// Rows that one kernel call takes.
 const LANES: usize = 4;
 /// Nodes asked for ahead of the one computed.
@@ -88,10 +85,7 @@ impl Index {
 
     /// Begins a layer search without a filter from the entry points in `walk.found`.
     pub(crate) fn begin_layer(&self, ef: usize, max_ties: usize, level: usize, walk: &mut Walk) {
-        if self.params.quantization == Quantization::Bin && ef >= MIN_BUCKETS {
-            walk.pool = ActivePool::Buckets;
-            walk.buckets.begin(ef, max_ties, self.params.dim as usize);
-        } else if ef <= MAX_SORTED {
+        if ef <= MAX_SORTED {
             walk.pool = ActivePool::Sorted;
             walk.sorted.begin(ef, max_ties);
         } else {
@@ -147,14 +141,13 @@ impl Index {
     }
 
     fn enter<F: Admit>(&self, level: usize, filter: &F, walk: &mut Walk) {
-        let Walk { pool, visited, sorted, buckets, heaps, found, .. } = walk;
+        let Walk { pool, visited, sorted, heaps, found, .. } = walk;
         walk.level = level;
         visited.begin(self.bound());
         for &entry in found.iter() {
             visited.insert(entry.id);
             match pool {
                 ActivePool::Sorted => sorted.insert(entry, Role::Answer),
-                ActivePool::Buckets => buckets.insert(entry, Role::Answer),
                 ActivePool::Heaps => heaps.insert(entry, role_of(filter, entry.id)),
             };
         }
@@ -175,12 +168,6 @@ impl Index {
                 walk.sorted = pool;
                 progress
             }
-            ActivePool::Buckets => {
-                let mut pool = std::mem::take(&mut walk.buckets);
-                let progress = self.walk_pool(probe, &mut pool, filter, budget, walk);
-                walk.buckets = pool;
-                progress
-            }
             ActivePool::Heaps => {
                 let mut pool = std::mem::take(&mut walk.heaps);
                 let progress = self.walk_pool(probe, &mut pool, filter, budget, walk);
@@ -194,7 +181,6 @@ impl Index {
     pub(crate) fn finish_layer(&self, walk: &mut Walk) {
         match walk.pool {
             ActivePool::Sorted => walk.sorted.finish(&mut walk.found),
-            ActivePool::Buckets => walk.buckets.finish(&mut walk.found),
             ActivePool::Heaps => walk.heaps.finish(&mut walk.found),
         }
     }
