@@ -19,6 +19,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::keyspace::loose::Loose;
+
 const LEAF_ITEMS: usize = 36;
 const INNER_CHILDREN: usize = 24;
 /// A node below this share of its room looks for a neighbor to join.
@@ -34,8 +36,8 @@ pub(super) struct Ranking<T: Copy> {
 }
 
 enum Node<T: Copy> {
-    Leaf(Box<Leaf<T>>),
-    Inner(Box<Inner<T>>),
+    Leaf(Loose<Leaf<T>>),
+    Inner(Loose<Inner<T>>),
 }
 
 struct Inner<T: Copy> {
@@ -65,7 +67,7 @@ struct Nodes {
 
 impl<T: Copy> Ranking<T> {
     pub(super) fn new() -> Self {
-        Self { root: Node::Leaf(Box::default()), len: 0, n_leaves: 1, n_inners: 0 }
+        Self { root: Node::Leaf(Loose::new(Leaf::new())), len: 0, n_leaves: 1, n_inners: 0 }
     }
 
     /// The ranking of items that ascend already: no comparison, full leaves.
@@ -77,7 +79,7 @@ impl<T: Copy> Ranking<T> {
         let mut level: Vec<Child<T>> = even_parts(items.len(), LEAF_ITEMS)
             .map(|part| {
                 n_leaves += 1;
-                Child::of(Node::Leaf(Box::new(Leaf::from_slice(&items[part]))))
+                Child::of(Node::Leaf(Loose::new(Leaf::from_slice(&items[part]))))
             })
             .collect();
         while level.len() > 1 {
@@ -86,7 +88,7 @@ impl<T: Copy> Ranking<T> {
             level = even_parts(n, INNER_CHILDREN)
                 .map(|part| {
                     n_inners += 1;
-                    Child::of(Node::Inner(Box::new(Inner {
+                    Child::of(Node::Inner(Loose::new(Inner {
                         children: children.by_ref().take(part.len()).collect(),
                     })))
                 })
@@ -109,11 +111,11 @@ impl<T: Copy> Ranking<T> {
     pub(super) fn insert(&mut self, item: T, order: impl Fn(&T, &T) -> Ordering) {
         let mut nodes = Nodes::default();
         if let Some(right) = self.root.insert(item, &order, &mut nodes) {
-            let left = std::mem::replace(&mut self.root, Node::Leaf(Box::default()));
+            let left = std::mem::replace(&mut self.root, Node::Leaf(Loose::new(Leaf::new())));
             let mut children = SmallVec::new();
             children.push(Child::of(left));
             children.push(right);
-            self.root = Node::Inner(Box::new(Inner { children }));
+            self.root = Node::Inner(Loose::new(Inner { children }));
             nodes.inners += 1;
         }
         self.len += 1;
@@ -305,7 +307,7 @@ impl<T: Copy> Node<T> {
                 nodes.leaves += 1;
                 // Items that come in order leave full leaves behind.
                 let middle = if at == LEAF_ITEMS { LEAF_ITEMS } else { LEAF_ITEMS / 2 };
-                let mut right: Box<Leaf<T>> = Box::new(leaf.drain(middle..).collect());
+                let mut right: Loose<Leaf<T>> = Loose::new(leaf.drain(middle..).collect());
                 if at > middle || at == LEAF_ITEMS {
                     right.insert(at - middle, item);
                 } else {
@@ -333,7 +335,7 @@ impl<T: Copy> Node<T> {
                 } else {
                     inner.children.insert(at + 1, new);
                 }
-                Some(Child::of(Node::Inner(Box::new(right))))
+                Some(Child::of(Node::Inner(Loose::new(right))))
             }
         }
     }
@@ -438,7 +440,7 @@ impl<T: Copy> Inner<T> {
         child.n += right.n;
         match (&mut child.node, right.node) {
             (Node::Leaf(items), Node::Leaf(more)) => items.extend_from_slice(&more),
-            (Node::Inner(inner), Node::Inner(more)) => inner.children.extend(more.children),
+            (Node::Inner(inner), Node::Inner(more)) => inner.children.extend(more.into_box().children),
             (Node::Leaf(_), Node::Inner(_)) | (Node::Inner(_), Node::Leaf(_)) => {
                 unreachable!("all leaves are on one level")
             }
