@@ -21,12 +21,12 @@ use smallvec::SmallVec;
 
 use crate::keyspace::loose::Loose;
 
-const LEAF_ITEMS: usize = 36;
+pub(super) const LEAF_ITEMS: usize = 36;
 const INNER_CHILDREN: usize = 24;
 /// A node below this share of its room looks for a neighbor to join.
 const SPARSE_RATIO: usize = 3;
 
-type Leaf<T> = SmallVec<[T; LEAF_ITEMS]>;
+pub(super) type Leaf<T> = SmallVec<[T; LEAF_ITEMS]>;
 
 pub(super) struct Ranking<T: Copy> {
     root: Node<T>,
@@ -58,6 +58,16 @@ fn even_parts(len: usize, max: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n_parts).map(move |part| part * len / n_parts..(part + 1) * len / n_parts)
 }
 
+/// The inner nodes above these.
+fn above<T: Copy>(mut below: impl ExactSizeIterator<Item = Child<T>>) -> Vec<Child<T>> {
+    even_parts(below.len(), INNER_CHILDREN)
+        .map(|part| {
+            let children = below.by_ref().take(part.len()).collect();
+            Child::of(Node::Inner(Loose::new(Inner { children })))
+        })
+        .collect()
+}
+
 /// How many nodes came or went in one change.
 #[derive(Default)]
 struct Nodes {
@@ -72,30 +82,30 @@ impl<T: Copy> Ranking<T> {
 
     /// The ranking of items that ascend already: no comparison, full leaves.
     pub(super) fn of_ascending(items: &[T]) -> Self {
-        if items.is_empty() {
-            return Self::new();
+        let leaf = |part| Loose::new(Leaf::from_slice(&items[part]));
+        Self::of_leaves(even_parts(items.len(), LEAF_ITEMS).map(leaf).collect())
+    }
+
+    /// The ranking of leaves that ascend, none of which is empty.
+    pub(super) fn of_leaves(mut leaves: Vec<Loose<Leaf<T>>>) -> Self {
+        let n_leaves = leaves.len();
+        let len = leaves.iter().map(|leaf| leaf.len()).sum();
+        if n_leaves <= 1 {
+            return leaves.pop().map_or_else(Self::new, |leaf| Self {
+                root: Node::Leaf(leaf),
+                len,
+                n_leaves,
+                n_inners: 0,
+            });
         }
-        let (mut n_leaves, mut n_inners) = (0, 0);
-        let mut level: Vec<Child<T>> = even_parts(items.len(), LEAF_ITEMS)
-            .map(|part| {
-                n_leaves += 1;
-                Child::of(Node::Leaf(Loose::new(Leaf::from_slice(&items[part]))))
-            })
-            .collect();
+        let mut level = above(leaves.into_iter().map(|leaf| Child::of(Node::Leaf(leaf))));
+        let mut n_inners = level.len();
         while level.len() > 1 {
-            let n = level.len();
-            let mut children = level.into_iter();
-            level = even_parts(n, INNER_CHILDREN)
-                .map(|part| {
-                    n_inners += 1;
-                    Child::of(Node::Inner(Loose::new(Inner {
-                        children: children.by_ref().take(part.len()).collect(),
-                    })))
-                })
-                .collect();
+            level = above(level.into_iter());
+            n_inners += level.len();
         }
-        let root = level.pop().expect("there is an item").node;
-        Self { root, len: items.len(), n_leaves, n_inners }
+        let root = level.pop().expect("two leaves have a node above").node;
+        Self { root, len, n_leaves, n_inners }
     }
 
     #[inline]
