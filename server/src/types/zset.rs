@@ -119,7 +119,8 @@ impl Zset {
             }
             return Self(Repr::Packed(packed));
         }
-        let mut ranked = Ranked::new(limits.seed);
+        let mut ranked =
+            Ranked { table: Table::with_room(limits.seed, scored.len()), ..Ranked::new(limits.seed) };
         let file = |(member, score): &Scored<'_>| {
             let member = member_of(member.as_bytes(&mut Digits::new()), *score);
             let hash = ranked.table.hash(member.as_ref().field());
@@ -704,7 +705,9 @@ impl Clone for Zset {
         Self(match &self.0 {
             Repr::Packed(packed) => Repr::Packed(packed.clone()),
             Repr::Ranked(ranked) => {
-                let mut copy = Ranked::new(ranked.table.seed());
+                let seed = ranked.table.seed();
+                let mut copy =
+                    Ranked { table: Table::with_room(seed, ranked.table.len()), ..Ranked::new(seed) };
                 for item in ranked.ranking.ascending(0..ranked.ranking.len()) {
                     copy.insert(lend(item).to_owned(), item.score);
                 }
