@@ -189,3 +189,34 @@ fn histogram_avx2(registers: &Registers) -> Option<[u32; 64]> {
 }
 
 const _: () = assert!(BLOCK < 256 && N_REGISTERS.is_multiple_of(LANES));
+
+#[cfg(test)]
+mod tests {
+    use super::super::merge_all_plain;
+    use super::*;
+
+    /// Vectors agree with words, on any bytes and any number of strings.
+    #[test]
+    fn merges_are_their_plain_twin() {
+        let mut state = 1_u64;
+        let strings: Vec<Vec<u8>> = (0..5)
+            .map(|_| {
+                let mut next = || {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 33) as u8
+                };
+                (0..size_of::<Packed>()).map(|_| next()).collect()
+            })
+            .collect();
+        let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
+        for n in 0..=strings.len() {
+            let mut plain = [0; size_of::<Packed>()];
+            merge_all_plain(&mut plain, &strings[..n]);
+            if is_there() {
+                let mut max = [0xff; size_of::<Packed>()];
+                merge_all(&mut max, &strings[..n]);
+                assert!(max == plain, "{n} strings");
+            }
+        }
+    }
+}
