@@ -202,8 +202,42 @@ fn merge_key(
     Ok(Some(encoding))
 }
 
+/// The registers of the target and its sources in one pass, if the target is dense and all sources are that are there.
+fn merge_dense_keys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Result<Option<Box<hll::Packed>>, CommandError> {
+    let at = ctx.at();
+    let keys: Vec<Key<'_>> = (1..args.len()).map(|index| ctx.key(args, index)).collect();
+    for (nth, key) in keys.iter().enumerate() {
+        // Nothing is counted yet: where one is no such string, lookups end with it.
+        let is_dense = match ctx.shard.peek_string(at, key) {
+            Ok(Some(text)) => text.with_bytes(hll::encoding_of) == Some(Encoding::Dense),
+            Ok(None) => nth > 0,
+            Err(_) => false,
+        };
+        if !is_dense {
+            return Ok(None);
+        }
+    }
+    let texts = ctx.shard.read_strings(at, &keys)?;
+    let bytes = texts.into_iter().filter_map(|text| match text {
+        Some(Text::Bytes(bytes)) => Some(bytes),
+        Some(Text::Shared(bytes)) => Some(&bytes[..]),
+        Some(Text::Int(_)) | None => None,
+    });
+    Ok(Some(hll::merge_all_dense(&bytes.collect::<Vec<_>>())))
+}
+
 /// PFMERGE destkey [sourcekey ...]
 fn pfmerge(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    if let Some(merged) = merge_dense_keys(ctx, args)? {
+        let target = ctx.key(args, 1);
+        ctx.keyspace().edit_string(&target, 0, |dense| {
+            dense[hll::HEADER_BYTES..].copy_from_slice(&merged[..]);
+            hll::forget_cardinality(dense);
+        });
+        ctx.changed(&target, EventClass::String, "pfadd");
+        ctx.reply.ok();
+        return Ok(());
+    }
     let mut registers = [0; N_REGISTERS];
     // The target is one of the sources.
     let is_dense = merge_keys(ctx, args, &mut registers)?;

@@ -36,7 +36,7 @@ pub use owned::{Keyed, TableEntry};
 pub use slot::SlotMut;
 pub use walk::ScanPosition;
 
-use dir_word::{COUNT_ONE, DirWord, SIZES, roomy_size};
+use dir_word::{COUNT_ONE, DirWord, ROOMY, SIZES, roomy_size};
 use owned::{address_of, raw_of, same_key};
 pub use segment::prefetch;
 use segment::{ADDRESS, FULL, MAX_BUCKETS, SLOTS, Segment, SlotIndex, word};
@@ -84,6 +84,22 @@ impl<E: TableEntry> Table<E> {
             seed,
             owns: PhantomData,
         }
+    }
+
+    /// An empty one with room for `n` entries that are about to come: it grows by none of the steps on the way there.
+    pub fn with_room(seed: HashSeed, n: usize) -> Table<E> {
+        let mut table = Table::new(seed);
+        let depth = n.div_ceil(MAX_BUCKETS * ROOMY).next_power_of_two().trailing_zeros();
+        if n > 0 && depth < PREFIX_BITS {
+            let n_segments = 1_usize << depth;
+            let n_buckets = roomy_size(n.div_ceil(n_segments));
+            for _ in 0..n_segments {
+                let segment = table.allocate(n_buckets);
+                table.directory.push(DirWord::new(Some(segment), 0, depth));
+            }
+            (table.depth, table.n_segments, table.n_at_depth) = (depth, n_segments, n_segments);
+        }
+        table
     }
 
     /// Number of entries.

@@ -63,28 +63,39 @@ pub(super) fn read_timed_fields(
     limits: &Limits,
 ) -> Result<Hash, Malformed> {
     let n_fields = reader.length()?;
-    let is_small = usize::try_from(n_fields).is_ok_and(|n| n <= limits.hash_max_listpack_entries);
-    let mut hash = if is_small { Hash::new() } else { Hash::new_table() };
-    hash.track_deadlines(limits.seed);
-    for _ in 0..n_fields {
-        let deadline = reader.length()?;
-        let (field, value) = (reader.string()?, reader.string()?);
-        if hash.set(&field, &value, limits) == Stored::Replaced {
-            return Err(Malformed);
-        }
-        if deadline > 0 {
-            let deadline = match earliest_ms {
-                Some(earliest_ms) => earliest_ms.checked_add(deadline - 1).ok_or(Malformed)?,
-                None => deadline,
-            };
-            let deadline_ms = i64::try_from(deadline).map_err(|_| Malformed)?;
-            if !DEADLINES_MS.contains(&deadline_ms) {
+    let mut fields = (0..n_fields).map(|_| {
+        let deadline_ms = deadline(reader.length()?, earliest_ms)?;
+        Ok((reader.string()?, reader.string()?, deadline_ms))
+    });
+    let hash = if usize::try_from(n_fields).is_ok_and(|n| n <= limits.hash_max_listpack_entries) {
+        let mut hash = Hash::new();
+        hash.track_deadlines(limits.seed);
+        fields.try_for_each(|read| {
+            let (field, value, deadline_ms) = read?;
+            if hash.set(&field, &value, limits) == Stored::Replaced {
                 return Err(Malformed);
             }
-            hash.set_deadline(&field, Some(deadline_ms));
-        }
-    }
+            if deadline_ms.is_some() {
+                hash.set_deadline(&field, deadline_ms);
+            }
+            Ok(())
+        })?;
+        hash
+    } else {
+        Hash::of_timed_fields(fields.map(Result::ok), limits).ok_or(Malformed)?
+    };
     if hash.is_empty() { Err(Malformed) } else { Ok(hash) }
+}
+
+fn deadline(stored: u64, earliest_ms: Option<u64>) -> Result<Option<i64>, Malformed> {
+    let deadline = match earliest_ms {
+        _ if stored == 0 => return Ok(None),
+        // One more than the distance: 0 is no deadline.
+        Some(earliest_ms) => earliest_ms.checked_add(stored - 1).ok_or(Malformed)?,
+        None => stored,
+    };
+    let deadline_ms = i64::try_from(deadline).map_err(|_| Malformed)?;
+    if DEADLINES_MS.contains(&deadline_ms) { Ok(Some(deadline_ms)) } else { Err(Malformed) }
 }
 
 /// Types 23 and 25: a listpack of fields, values and deadlines, first due first.

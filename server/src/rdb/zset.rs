@@ -8,7 +8,7 @@ use super::writer::Writer;
 use super::{Malformed, kind, listpack};
 use crate::types::element::{Digits, Element};
 use crate::types::packed::Packed;
-use crate::types::zset::{Direction, Edited};
+use crate::types::zset::Direction;
 use crate::types::{Limits, Zset};
 
 pub(super) fn write(zset: &Zset, writer: &mut Writer) {
@@ -41,20 +41,15 @@ pub(super) fn read_members(
     scores: Scores,
     limits: &Limits,
 ) -> Result<Zset, Malformed> {
-    let mut zset = Zset::new_ranked(limits.seed);
-    for _ in 0..reader.length()? {
-        let member = reader.string()?;
+    let members = (0..reader.length()?).map(|_| {
+        let member = reader.string().ok()?;
         let score = match scores {
-            Scores::Text => text_score(reader)?,
-            Scores::Binary => f64::from_le_bytes(reader.array()?),
+            Scores::Text => text_score(reader).ok()?,
+            Scores::Binary => f64::from_le_bytes(reader.array().ok()?),
         };
-        if score.is_nan() {
-            return Err(Malformed);
-        }
-        if zset.edit(&member, limits, |old| if old.is_none() { Some(score) } else { None }) != Edited::Added {
-            return Err(Malformed);
-        }
-    }
+        Some((member, score))
+    });
+    let zset = Zset::of_unordered(members, limits).ok_or(Malformed)?;
     if zset.is_empty() {
         return Err(Malformed);
     }

@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 
 use super::member::{DEADLINE_BYTES, DEADLINE_MAX_MS};
 use super::ranking::Ranking;
+use super::runs::Runs;
 
 /// More items than this are ranked: what a ranking's least memory has room for.
 const FEW_MAX: usize = 36;
@@ -60,6 +61,19 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
+    /// All these, in whatever order they come.
+    pub fn of_unordered(all: impl Iterator<Item = Due>) -> Self {
+        let mut runs = Runs::new();
+        all.for_each(|due| runs.push(due.filed(), by_deadline));
+        let ranking = runs.rank(by_deadline);
+        if ranking.len() > FEW_MAX {
+            return Self(Order::Many(ranking));
+        }
+        let mut few = Vec::with_capacity(ranking.len());
+        few.extend(ranking.ascending(0..ranking.len()).copied());
+        Self(Order::Few(few))
+    }
+
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -169,9 +183,7 @@ impl Deadlines {
 
 impl Clone for Deadlines {
     fn clone(&self) -> Self {
-        let mut copy = Self::default();
-        self.iter().for_each(|due| copy.insert(due));
-        copy
+        Self::of_unordered(self.iter())
     }
 }
 

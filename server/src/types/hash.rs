@@ -123,6 +123,15 @@ impl Hash {
         Self(Repr::Table(Members::new()))
     }
 
+    /// One in the big encoding of fields, values and perhaps deadlines, which it tracks; None if one of them is None, or there
+    /// twice.
+    pub fn of_timed_fields<S: AsRef<[u8]>>(
+        fields: impl Iterator<Item = Option<(S, S, Option<i64>)>>,
+        limits: &Limits,
+    ) -> Option<Self> {
+        Timed::of_fields(fields, limits.seed).map(|timed| Self(Repr::TimedTable(Loose::new(timed))))
+    }
+
     /// A hash of these fields and values in turn; the fields are all different.
     pub fn of_packed(packed: Packed, limits: &Limits) -> Self {
         let too_many = packed.len() / STRIDE > limits.hash_max_listpack_entries;

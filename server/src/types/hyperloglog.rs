@@ -10,9 +10,9 @@
 //! Otmar Ertl's (arXiv:1702.01284), whose sums are formed in Redis's order, so that the same registers give the same number.
 //!
 //! All functions take strings that a client may have written: a string that is no HyperLogLog is told apart by `encoding_of`,
-//! and runs that do not cover the registers exactly are `Corrupt`. Nothing here allocates but `densify`.
+//! and runs that do not cover the registers exactly are `Corrupt`. Nothing here allocates but `densify` and `merge_all_dense`.
 //! Cost: an element 20 ns dense; sparse a walk over the runs, 32 at a time; with AVX2 (`wide`) an estimate 2 us dense, a merge
-//! 0.6 us a key, without 6 us each.
+//! 0.3 to 0.6 us a key, without 6 us each.
 
 mod sparse;
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +36,9 @@ const HASH_SEED: u64 = 0xadc8_3b19;
 
 /// One register a byte, for merging.
 pub type Registers = [u8; N_REGISTERS];
+
+/// The registers of a dense string as they stand in it.
+pub type Packed = [u8; DENSE_BYTES - HEADER_BYTES];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
@@ -210,6 +213,30 @@ fn pack(registers: [u8; 8]) -> [u8; 6] {
     let bits = bits & 0x0000_0fff_0000_0fff | (bits & 0x0fff_0000_0fff_0000) >> 4;
     let [a, b, c, _, d, e, f, _] = bits.to_le_bytes();
     [a, b, c, d, e, f]
+}
+
+/// The highest of each register of dense strings, in one pass over all of them.
+pub fn merge_all_dense(strings: &[&[u8]]) -> Box<Packed> {
+    let packed: Vec<&[u8]> = strings.iter().map(|dense| &dense[HEADER_BYTES..DENSE_BYTES]).collect();
+    let mut max = Box::new([0; DENSE_BYTES - HEADER_BYTES]);
+    #[cfg(target_arch = "x86_64")]
+    if wide::is_there() {
+        wide::merge_all(&mut max, &packed);
+        return max;
+    }
+    merge_all_plain(&mut max, &packed);
+    max
+}
+
+/// Eight registers at a time in a word, everywhere.
+pub(super) fn merge_all_plain(max: &mut Packed, strings: &[&[u8]]) {
+    for packed in strings {
+        for (max, packed) in max.as_chunks_mut::<6>().0.iter_mut().zip(packed.as_chunks::<6>().0) {
+            let (mut highest, registers) = (unpack(*max), unpack(*packed));
+            highest.iter_mut().zip(registers).for_each(|(max, register)| *max = register.max(*max));
+            *max = pack(highest);
+        }
+    }
 }
 
 /// Writes all registers into a dense string.

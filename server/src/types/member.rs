@@ -51,7 +51,8 @@ impl MemberPlace {
     /// The member that stands there.
     ///
     /// # Safety
-    /// The member this was asked of is alive and is not changed but by values of the same length for as long as `'a`.
+    /// The member this was asked of is alive, has not been changed since then (a new value may be a new allocation) and is not
+    /// changed for as long as `'a`.
     #[inline(always)]
     pub unsafe fn member<'a>(self) -> MemberRef<'a> {
         let mut address = [0; size_of::<usize>()];

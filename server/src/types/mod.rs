@@ -2,7 +2,7 @@
 //!
 //! Reading order: `element` (what is stored), `packed` (the small encoding), `list` over `quicklist`, `set` over
 //! `intset` and `hash`, whose big encoding is `members`; `deadlines` says which of a hash's fields end when; `zset` keeps a
-//! table of them beside its `ranking`; `stream` is a directory of its own; `algebra` combines sets. `bitmap`, `hyperloglog` and `lcs` are what commands do with the
+//! table of them beside its `ranking` (`runs` brings items in order that come in none); `stream` is a directory of its own; `algebra` combines sets. `bitmap`, `hyperloglog` and `lcs` are what commands do with the
 //! bytes of strings.
 //!
 //! They know no key, no reply, no clock and draw no randomness: a caller passes random numbers in. Encodings
@@ -26,6 +26,7 @@ mod node;
 pub mod packed;
 mod quicklist;
 mod ranking;
+mod runs;
 pub mod set;
 pub mod stream;
 pub mod zset;

@@ -19,12 +19,14 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-const LEAF_ITEMS: usize = 36;
+use crate::keyspace::loose::Loose;
+
+pub(super) const LEAF_ITEMS: usize = 36;
 const INNER_CHILDREN: usize = 24;
 /// A node below this share of its room looks for a neighbor to join.
 const SPARSE_RATIO: usize = 3;
 
-type Leaf<T> = SmallVec<[T; LEAF_ITEMS]>;
+pub(super) type Leaf<T> = SmallVec<[T; LEAF_ITEMS]>;
 
 pub(super) struct Ranking<T: Copy> {
     root: Node<T>,
@@ -34,8 +36,8 @@ pub(super) struct Ranking<T: Copy> {
 }
 
 enum Node<T: Copy> {
-    Leaf(Box<Leaf<T>>),
-    Inner(Box<Inner<T>>),
+    Leaf(Loose<Leaf<T>>),
+    Inner(Loose<Inner<T>>),
 }
 
 struct Inner<T: Copy> {
@@ -56,6 +58,16 @@ fn even_parts(len: usize, max: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n_parts).map(move |part| part * len / n_parts..(part + 1) * len / n_parts)
 }
 
+/// The inner nodes above these.
+fn above<T: Copy>(mut below: impl ExactSizeIterator<Item = Child<T>>) -> Vec<Child<T>> {
+    even_parts(below.len(), INNER_CHILDREN)
+        .map(|part| {
+            let children = below.by_ref().take(part.len()).collect();
+            Child::of(Node::Inner(Loose::new(Inner { children })))
+        })
+        .collect()
+}
+
 /// How many nodes came or went in one change.
 #[derive(Default)]
 struct Nodes {
@@ -65,35 +77,35 @@ struct Nodes {
 
 impl<T: Copy> Ranking<T> {
     pub(super) fn new() -> Self {
-        Self { root: Node::Leaf(Box::default()), len: 0, n_leaves: 1, n_inners: 0 }
+        Self { root: Node::Leaf(Loose::new(Leaf::new())), len: 0, n_leaves: 1, n_inners: 0 }
     }
 
     /// The ranking of items that ascend already: no comparison, full leaves.
     pub(super) fn of_ascending(items: &[T]) -> Self {
-        if items.is_empty() {
-            return Self::new();
+        let leaf = |part| Loose::new(Leaf::from_slice(&items[part]));
+        Self::of_leaves(even_parts(items.len(), LEAF_ITEMS).map(leaf).collect())
+    }
+
+    /// The ranking of leaves that ascend, none of which is empty.
+    pub(super) fn of_leaves(mut leaves: Vec<Loose<Leaf<T>>>) -> Self {
+        let n_leaves = leaves.len();
+        let len = leaves.iter().map(|leaf| leaf.len()).sum();
+        if n_leaves <= 1 {
+            return leaves.pop().map_or_else(Self::new, |leaf| Self {
+                root: Node::Leaf(leaf),
+                len,
+                n_leaves,
+                n_inners: 0,
+            });
         }
-        let (mut n_leaves, mut n_inners) = (0, 0);
-        let mut level: Vec<Child<T>> = even_parts(items.len(), LEAF_ITEMS)
-            .map(|part| {
-                n_leaves += 1;
-                Child::of(Node::Leaf(Box::new(Leaf::from_slice(&items[part]))))
-            })
-            .collect();
+        let mut level = above(leaves.into_iter().map(|leaf| Child::of(Node::Leaf(leaf))));
+        let mut n_inners = level.len();
         while level.len() > 1 {
-            let n = level.len();
-            let mut children = level.into_iter();
-            level = even_parts(n, INNER_CHILDREN)
-                .map(|part| {
-                    n_inners += 1;
-                    Child::of(Node::Inner(Box::new(Inner {
-                        children: children.by_ref().take(part.len()).collect(),
-                    })))
-                })
-                .collect();
+            level = above(level.into_iter());
+            n_inners += level.len();
         }
-        let root = level.pop().expect("there is an item").node;
-        Self { root, len: items.len(), n_leaves, n_inners }
+        let root = level.pop().expect("two leaves have a node above").node;
+        Self { root, len, n_leaves, n_inners }
     }
 
     #[inline]
@@ -109,11 +121,11 @@ impl<T: Copy> Ranking<T> {
     pub(super) fn insert(&mut self, item: T, order: impl Fn(&T, &T) -> Ordering) {
         let mut nodes = Nodes::default();
         if let Some(right) = self.root.insert(item, &order, &mut nodes) {
-            let left = std::mem::replace(&mut self.root, Node::Leaf(Box::default()));
+            let left = std::mem::replace(&mut self.root, Node::Leaf(Loose::new(Leaf::new())));
             let mut children = SmallVec::new();
             children.push(Child::of(left));
             children.push(right);
-            self.root = Node::Inner(Box::new(Inner { children }));
+            self.root = Node::Inner(Loose::new(Inner { children }));
             nodes.inners += 1;
         }
         self.len += 1;
@@ -305,7 +317,7 @@ impl<T: Copy> Node<T> {
                 nodes.leaves += 1;
                 // Items that come in order leave full leaves behind.
                 let middle = if at == LEAF_ITEMS { LEAF_ITEMS } else { LEAF_ITEMS / 2 };
-                let mut right: Box<Leaf<T>> = Box::new(leaf.drain(middle..).collect());
+                let mut right: Loose<Leaf<T>> = Loose::new(leaf.drain(middle..).collect());
                 if at > middle || at == LEAF_ITEMS {
                     right.insert(at - middle, item);
                 } else {
@@ -333,7 +345,7 @@ impl<T: Copy> Node<T> {
                 } else {
                     inner.children.insert(at + 1, new);
                 }
-                Some(Child::of(Node::Inner(Box::new(right))))
+                Some(Child::of(Node::Inner(Loose::new(right))))
             }
         }
     }
@@ -438,7 +450,7 @@ impl<T: Copy> Inner<T> {
         child.n += right.n;
         match (&mut child.node, right.node) {
             (Node::Leaf(items), Node::Leaf(more)) => items.extend_from_slice(&more),
-            (Node::Inner(inner), Node::Inner(more)) => inner.children.extend(more.children),
+            (Node::Inner(inner), Node::Inner(more)) => inner.children.extend(more.into_box().children),
             (Node::Leaf(_), Node::Inner(_)) | (Node::Inner(_), Node::Leaf(_)) => {
                 unreachable!("all leaves are on one level")
             }

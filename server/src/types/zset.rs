@@ -2,7 +2,7 @@
 //! ranking ("skiplist", as OBJECT ENCODING calls it; the order is a counted B+tree).
 //!
 //! ```text
-//!  table    hash of the member --> Member | member | score (8 bytes) |
+//!  table    hash of the member --> Member | member | score (0 to 8 bytes) |
 //!                                    ^
 //!  ranking  | score, place | score, place | ...     by score, then by the member's bytes
 //! ```
@@ -12,7 +12,7 @@
 //!
 //! Everything that asks for a range asks for ranks first ([`Zset::n_below`]), so there is one way to walk.
 //! Invariants: no score is NaN; the ranking holds the place and score of every member of the table, and of no other. A member
-//! is not moved while it stands there: its score is written over in place. Freeing empties the ranking before the table.
+//! is changed, which may move it, only while its item is not there. Freeing empties the ranking before the table.
 //! Cost: packed O(n) for n up to the limit; else O(1) for a score, O(log n) for a change or a rank.
 
 use std::cmp::Ordering;
@@ -25,6 +25,7 @@ use super::element::{Digits, Element, Encoded};
 use super::member::{Member, MemberPlace, MemberRef};
 use super::packed::{Growth, Packed, Position};
 use super::ranking::Ranking;
+use super::runs::Runs;
 use super::{Limits, OneOf, PACKED_MAX_BYTES, below, choose};
 use crate::keyspace::hash::HashSeed;
 use crate::keyspace::loose::Loose;
@@ -118,18 +119,35 @@ impl Zset {
             }
             return Self(Repr::Packed(packed));
         }
-        let mut ranked = Ranked::new(limits.seed);
+        let mut ranked =
+            Ranked { table: Table::with_room(limits.seed, scored.len()), ..Ranked::new(limits.seed) };
         let file = |(member, score): &Scored<'_>| {
-            let member = Member::with_value(member.as_bytes(&mut Digits::new()), &score.to_le_bytes());
-            ranked.member_bytes += member.allocated_bytes();
-            let place = member.as_ref().place();
+            let member = member_of(member.as_bytes(&mut Digits::new()), *score);
             let hash = ranked.table.hash(member.as_ref().field());
-            ranked.table.insert(hash, member);
-            Item { score: *score, place }
+            ranked.file(hash, member, *score)
         };
         let items: Vec<Item> = scored.iter().map(file).collect();
         ranked.ranking = Ranking::of_ascending(&items);
         Self(Repr::Ranked(Loose::new(ranked)))
+    }
+
+    /// One in the big encoding of members in any order; None if one of them is None or there twice, or a score is NaN.
+    pub fn of_unordered<M: AsRef<[u8]>>(
+        scored: impl Iterator<Item = Option<(M, f64)>>,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let mut ranked = Ranked::new(limits.seed);
+        let mut runs = Runs::new();
+        for member in scored {
+            let (member, score) = member?;
+            let hash = ranked.table.hash(member.as_ref());
+            if score.is_nan() || ranked.table.find(hash, member.as_ref()).is_some() {
+                return None;
+            }
+            runs.push(ranked.file(hash, member_of(member.as_ref(), score), score), by_rank);
+        }
+        ranked.ranking = runs.rank(by_rank);
+        Some(Self(Repr::Ranked(Loose::new(ranked))))
     }
 
     /// A sorted set of `n_members` members that are all different, in its order; None if they are not in order or a score is NaN.
@@ -153,8 +171,7 @@ impl Zset {
             match &mut zset.0 {
                 Repr::Ranked(ranked) => {
                     let mut digits = Digits::new();
-                    let member = Member::with_value(element.as_bytes(&mut digits), &score.to_le_bytes());
-                    ranked.insert(member, score);
+                    ranked.insert(member_of(element.as_bytes(&mut digits), score), score);
                 }
                 Repr::Packed(packed) => {
                     packed.push_back(&Encoded::new(element.canonical()), Growth::Tight);
@@ -279,7 +296,7 @@ impl Zset {
                     insert_packed(packed, member, &encoded, new);
                     return Edited::Added;
                 }
-                self.become_ranked(limits.seed).insert(Member::with_value(member, &new.to_le_bytes()), new);
+                self.become_ranked(limits.seed).insert(member_of(member, new), new);
                 Edited::Added
             }
         }
@@ -460,8 +477,7 @@ impl Zset {
         if let Repr::Packed(packed) = &self.0 {
             let mut ranked = Ranked::new(seed);
             for (element, score) in scored(packed.iter()) {
-                let member = Member::with_value(element.as_bytes(&mut Digits::new()), &score.to_le_bytes());
-                ranked.insert(member, score);
+                ranked.insert(member_of(element.as_bytes(&mut Digits::new()), score), score);
             }
             self.0 = Repr::Ranked(Loose::new(ranked));
         }
@@ -510,19 +526,22 @@ impl Ranked {
         let hash = self.table.hash(member);
         let Some(mut slot) = self.table.find_mut(hash, member) else {
             let Some(score) = change(None) else { return Edited::Left };
-            self.insert(Member::with_value(member, &score.to_le_bytes()), score);
+            self.insert(member_of(member, score), score);
             return Edited::Added;
         };
         let found = slot.get();
-        let old = Item { score: score_in(found), place: found.place() };
+        let (old, n_before) =
+            (Item { score: score_in(found), place: found.place() }, found.allocated_bytes());
         let Some(score) = change(Some(old.score)) else { return Edited::Left };
         // `==`: a score of -0 stays what it is when it becomes 0, as in Redis.
         if score != old.score {
-            // The ranking first: it compares by what the members hold.
+            // Out of the ranking first: the member may move.
             self.ranking.remove(&old, by_rank);
-            slot.update(|member| member.set_value(&score.to_le_bytes()));
-            debug_assert!(slot.get().address() == lend(&old).address(), "a score is written in place");
-            self.ranking.insert(Item { score, ..old }, by_rank);
+            slot.update(|member| member.set_value(Stored::of(score).bytes()));
+            let moved = slot.get();
+            let item = Item { score, place: moved.place() };
+            self.member_bytes = self.member_bytes - n_before + moved.allocated_bytes();
+            self.ranking.insert(item, by_rank);
         }
         Edited::Scored
     }
@@ -530,11 +549,17 @@ impl Ranked {
     /// Files a member that is not there yet.
     fn insert(&mut self, member: Member, score: f64) {
         debug_assert!(!score.is_nan());
+        let hash = self.table.hash(member.as_ref().field());
+        let item = self.file(hash, member, score);
+        self.ranking.insert(item, by_rank);
+    }
+
+    /// Files a member that is not there yet in the table; the ranking lacks the item.
+    fn file(&mut self, hash: u64, member: Member, score: f64) -> Item {
         self.member_bytes += member.allocated_bytes();
         let place = member.as_ref().place();
-        let hash = self.table.hash(member.as_ref().field());
         self.table.insert(hash, member);
-        self.ranking.insert(Item { score, place }, by_rank);
+        Item { score, place }
     }
 
     fn remove(&mut self, member: &[u8]) -> bool {
@@ -567,8 +592,9 @@ fn by_rank(a: &Item, b: &Item) -> Ordering {
 #[inline(always)]
 fn lend<'a>(item: &Item) -> MemberRef<'a> {
     // SAFETY: an item stands in the ranking only while its member stands in the table of the same `Ranked` (removed from the
-    // ranking first, freed after it), which never moves a member's allocation: its only change is the score, 8 bytes
-    // for 8. What is lent here is used before the next change of that table, or handed out under a borrow of the `Zset`.
+    // ranking first, changed and freed after it), which moves no allocation of a member but where a score is changed, and
+    // there the item is made anew. `Runs` compares items of members that its caller has filed and does not change meanwhile.
+    // What is lent here is used before the next change of that table, or handed out under a borrow of the `Zset`.
     unsafe { item.place.member() }
 }
 
@@ -580,9 +606,46 @@ fn scored_member(member: MemberRef<'_>) -> Scored<'_> {
     (Element::Bytes(member.field()), score_in(member))
 }
 
+/// A score as a member keeps it: its bytes, highest first, without the zeros at their end. Those of a whole number are few.
+struct Stored([u8; 8], usize);
+
+impl Stored {
+    #[inline]
+    fn of(score: f64) -> Self {
+        let bits = score.to_bits();
+        Self(bits.to_be_bytes(), size_of::<f64>() - bits.trailing_zeros() as usize / 8)
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.0[..self.1]
+    }
+}
+
+fn member_of(member: &[u8], score: f64) -> Member {
+    Member::with_value(member, Stored::of(score).bytes())
+}
+
 #[inline]
 fn score_in(member: MemberRef<'_>) -> f64 {
-    f64::from_le_bytes(*member.value().first_chunk().expect("a score has 8 bytes"))
+    let stored = member.value();
+    // Two reads that may overlap, of as many bytes as there are at least.
+    let bits = match stored.len() {
+        0 => 0,
+        1 => u64::from(stored[0]) << 56,
+        n @ 2..4 => ends::<2>(stored, n, |half| u64::from(u16::from_be_bytes(half))),
+        n => ends::<4>(stored, n, |half| u64::from(u32::from_be_bytes(half))),
+    };
+    f64::from_bits(bits)
+}
+
+/// The first and the last `N` of `n` bytes, which are the upper ones of a word.
+#[inline(always)]
+fn ends<const N: usize>(stored: &[u8], n: usize, read: impl Fn([u8; N]) -> u64) -> u64 {
+    let (Some(first), Some(last)) = (stored.first_chunk(), stored.last_chunk()) else {
+        unreachable!("a score has at least {N} bytes here")
+    };
+    read(*first) << (64 - 8 * N) | read(*last) << (64 - 8 * n)
 }
 
 fn scored<'a>(mut entries: impl Iterator<Item = Element<'a>>) -> impl Iterator<Item = Scored<'a>> {
@@ -642,7 +705,9 @@ impl Clone for Zset {
         Self(match &self.0 {
             Repr::Packed(packed) => Repr::Packed(packed.clone()),
             Repr::Ranked(ranked) => {
-                let mut copy = Ranked::new(ranked.table.seed());
+                let seed = ranked.table.seed();
+                let mut copy =
+                    Ranked { table: Table::with_room(seed, ranked.table.len()), ..Ranked::new(seed) };
                 for item in ranked.ranking.ascending(0..ranked.ranking.len()) {
                     copy.insert(lend(item).to_owned(), item.score);
                 }

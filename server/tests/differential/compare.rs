@@ -24,6 +24,8 @@ use super::support::reply::Reply;
 pub(crate) enum Compare {
     Exact,
     AnyOrder,
+    /// As many items, whichever they are.
+    HowMany,
     Pairs,
     Seconds,
     Milliseconds,
@@ -67,6 +69,10 @@ impl Compare {
         match self {
             Compare::Exact => unordered(ours, 0) == unordered(theirs, 0),
             Compare::AnyOrder => unordered(ours, 1) == unordered(theirs, 1),
+            Compare::HowMany => match (ours, theirs) {
+                (Reply::Array(ours), Reply::Array(theirs)) => ours.len() == theirs.len(),
+                _ => false,
+            },
             Compare::Pairs => unordered(ours, 2) == unordered(theirs, 2),
             Compare::Seconds => near(ours, theirs, 1),
             Compare::Milliseconds => near(ours, theirs, 1000),

@@ -62,7 +62,10 @@ fn class_of(n_buckets: usize) -> u64 {
 pub(super) const SIZES: [usize; 16] = [1, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128];
 const _: () = assert!(SIZES[15] == MAX_BUCKETS && MAX_BUCKETS * SLOTS <= 1024, "the count has 10 bits");
 
-/// The smallest size of which `count` words use at most six slots of eight.
+/// Slots of a bucket's eight that are used in a segment that has just been made.
+pub(super) const ROOMY: usize = 6;
+
+/// The smallest size of which `count` words use at most so many slots.
 pub(super) fn roomy_size(count: usize) -> usize {
-    SIZES.into_iter().find(|n| count <= n * 6).unwrap_or(MAX_BUCKETS)
+    SIZES.into_iter().find(|n| count <= n * ROOMY).unwrap_or(MAX_BUCKETS)
 }

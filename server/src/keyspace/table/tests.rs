@@ -301,3 +301,23 @@ fn a_candidate_is_an_entry() {
         }
     }
 }
+
+/// Room for so many is room for them: no segment splits, none stays empty, and little more is taken than by growth.
+#[test]
+fn room_is_made_at_once() {
+    for n in [0, 1, 6, 7, 129, 700, 768, 769, 1500, 6_000, 100_000] {
+        let mut table: Table<ThinBytes> = Table::with_room(HashSeed::from_u64(n as u64), n);
+        let depth = table.depth;
+        for k in 0..n as u64 {
+            table.insert(table.hash(&key(k)), ThinBytes::new(&key(k)));
+        }
+        check(&table);
+        assert_eq!((table.len(), table.depth), (n, depth));
+        assert!((0..n as u64).all(|k| table.find(table.hash(&key(k)), &key(k)).is_some()));
+        assert!(n < 100 || table.memory_bytes() <= n * 14, "{} for {n}", table.memory_bytes());
+        for k in 0..n as u64 {
+            assert!(table.remove(table.hash(&key(k)), &key(k)).is_some());
+        }
+        assert_eq!(table.memory_bytes(), 0);
+    }
+}

@@ -29,12 +29,29 @@ impl Timed {
 
     /// Of members that may have deadlines. Looks at each.
     pub(super) fn of_members(members: Members, seed: HashSeed) -> Self {
-        let mut due = Deadlines::default();
-        for member in members.iter() {
-            let Some(deadline_ms) = member.deadline_ms() else { continue };
-            due.insert(Due { deadline_ms, hash: seed.hash_key(member.field()) });
-        }
+        let due_of = |member: MemberRef<'_>| {
+            let deadline_ms = member.deadline_ms()?;
+            Some(Due { deadline_ms, hash: seed.hash_key(member.field()) })
+        };
+        let due = Deadlines::of_unordered(members.iter().filter_map(due_of));
         Self { members, due, seed }
+    }
+
+    /// Of fields with values and perhaps deadlines; None if one of them is None, or there twice.
+    pub(super) fn of_fields<S: AsRef<[u8]>>(
+        fields: impl Iterator<Item = Option<(S, S, Option<i64>)>>,
+        seed: HashSeed,
+    ) -> Option<Self> {
+        let mut members = Members::new();
+        for field in fields {
+            let (field, value, deadline_ms) = field?;
+            let field = field.as_ref();
+            if !members.set(field, value.as_ref(), seed) {
+                return None;
+            }
+            members.set_deadline(field, deadline_ms);
+        }
+        Some(Self::of_members(members, seed))
     }
 
     pub(super) fn len(&self) -> usize {

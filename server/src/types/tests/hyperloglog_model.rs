@@ -99,6 +99,16 @@ proptest! {
         let mut merged_plain = other;
         hll::merge_dense_plain(&mut merged_plain, &dense[HEADER_BYTES..]);
         prop_assert!(merged == merged_plain);
+        let mut other_dense = dense.clone();
+        hll::fill_dense(&mut other_dense, &other);
+        let mut plain = [0; DENSE_BYTES - HEADER_BYTES];
+        hll::merge_all_plain(&mut plain, &[&dense[HEADER_BYTES..], &other_dense[HEADER_BYTES..]]);
+        let strings = [&dense[..], &other_dense, &dense];
+        prop_assert!(*hll::merge_all_dense(&strings) == plain);
+        prop_assert_eq!(&hll::merge_all_dense(&strings[..1])[..], &dense[HEADER_BYTES..]);
+        let mut packed = dense.clone();
+        hll::fill_dense(&mut packed, &merged);
+        prop_assert_eq!(&packed[HEADER_BYTES..], &plain[..]);
         registers.iter_mut().zip(other).for_each(|(register, other)| *register = other.max(*register));
         prop_assert!(merged == registers);
     }
