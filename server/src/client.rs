@@ -22,7 +22,7 @@ use crate::command::{Caller, Command, CommandId, Handler};
 use crate::commands::Row;
 use crate::keyspace::Touch;
 use crate::output::{Placed, PlacedStrings};
-use crate::pubsub::Subscribed;
+use crate::pubsub::{Kind, Subscribed};
 use crate::shard::{DbIndex, ShardId};
 use crate::tracking::Tracking;
 
@@ -538,15 +538,28 @@ impl Client {
         }
     }
 
-    /// Memory of the buffers, for CLIENT LIST and limits.
+    /// All its memory.
+    pub fn bytes(&self) -> usize {
+        self.buffer_bytes() + size_of::<Self>()
+    }
+
+    /// Memory of the buffers, for CLIENT LIST and limits. Strings that leave by reference count: the client keeps them.
     pub fn buffer_bytes(&self) -> usize {
+        let placed: usize = self.held_placed.iter().map(|(_, bytes)| bytes.len()).sum();
         self.query.capacity()
             + self.out.capacity()
             + self.held.capacity()
+            + self.placed.unwritten()
+            + placed
             + self.multi.as_ref().map_or(0, |m| m.bytes)
+            + self.subscribed.as_ref().map_or(0, |subscribed| {
+                (subscribed.count(Kind::Channel) + subscribed.count(Kind::Shard)) * SUBSCRIPTION_BYTES
+            })
     }
 }
 
+/// What a subscription takes, about: its name and its place in a set.
+const SUBSCRIPTION_BYTES: usize = 64;
 /// Bytes of replies that one client may have under way from other shards, as far as their size is foreseeable.
 const MAX_ANSWERS_UNDER_WAY: usize = 4 << 20;
 /// Bounds of the number of requests that this makes, and its value before any answer has come.
@@ -640,7 +653,7 @@ impl Clients {
 
     /// Memory of the connections of `shard`'s owner, and their buffers.
     pub fn bytes(&self, shard: ShardId) -> usize {
-        self.of_owner(shard).map(|client| client.buffer_bytes() + size_of::<Client>()).sum()
+        self.of_owner(shard).map(Client::bytes).sum()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -27,6 +27,7 @@ pub mod fields;
 pub mod glob;
 pub mod histogram;
 pub mod hotkeys;
+mod keysizes;
 pub mod keyspace;
 pub mod latency;
 pub mod lend;

@@ -41,6 +41,11 @@ pub struct WorkerStats {
     /// Keys, and keys times clients, in the table of tracked keys.
     pub tracked_keys: AtomicU64,
     pub tracked_items: AtomicU64,
+    /// While `maxmemory-clients` bounds them: bytes of all clients, and of the greatest that may be closed for it.
+    pub client_bytes: AtomicU64,
+    pub greatest_client_bytes: AtomicU64,
+    /// Clients that were closed for it.
+    pub evicted_clients: AtomicU64,
     /// Reads and writes of client sockets.
     pub reads: AtomicU64,
     pub writes: AtomicU64,
@@ -78,6 +83,7 @@ impl WorkerStats {
             &self.bytes_in,
             &self.bytes_out,
             &self.error_replies,
+            &self.evicted_clients,
             &self.panics,
             &self.lends,
             &self.lend_retries,

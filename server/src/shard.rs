@@ -12,6 +12,7 @@ use crate::client::ClientId;
 use crate::config::KeyspaceEvents;
 use crate::events::{Event, EventSinks};
 use crate::evict::Candidates;
+use crate::keysizes::{Bin, Keysizes};
 use crate::keyspace::{AccessClock, FieldsLeft, HashSeed, Key, Keyspace, Tracking};
 use crate::tracking::{TrackingNews, TrackingTable};
 
@@ -176,6 +177,8 @@ pub struct Shard {
     random: u64,
     /// The best keys to evict that were met so far.
     pub(crate) candidates: Candidates,
+    /// How large the keys are, where somebody asks.
+    pub keysizes: Keysizes,
     /// The second that the keyspaces' access clocks show.
     clock_s: i64,
 }
@@ -203,6 +206,7 @@ impl Shard {
             stats: Stats::default(),
             random: seed | 1,
             candidates: Candidates::default(),
+            keysizes: Keysizes::default(),
             clock_s: i64::MIN,
         }
     }
@@ -587,6 +591,16 @@ impl Shard {
         self.stamp_all();
         self.keyspace(db).clear();
         self.blocked.note_database(db);
+    }
+
+    /// How large the keys are, as far as that is known.
+    pub fn look_at_keysizes(&mut self, now_ms: i64) -> &[Bin] {
+        self.keysizes.look(&self.keyspaces, now_ms)
+    }
+
+    /// Goes on with finding out.
+    pub fn keysizes_slice(&mut self, now_ms: i64, budget: usize) {
+        self.keysizes.step(&self.keyspaces, now_ms, budget);
     }
 
     /// Whether something deleted waits to be freed.

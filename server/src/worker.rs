@@ -7,7 +7,7 @@
 //! A turn has a time budget (`TURN_NS`) across clients and inboxes; what is read and not run waits for the next turn. Nothing is held
 //! across socket I/O: a slow client costs its own buffers only. Sockets are registered once, edge-triggered: a read shorter than the
 //! buffer has emptied the socket. Knows no command. Beside it: `accept` (new connections), `write` (output), `background` (what no client
-//! asks for), `stream` (a socket).
+//! asks for), `client_memory` (maxmemory-clients), `stream` (a socket).
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -29,6 +29,7 @@ use crate::turns::TurnTrace;
 
 mod accept;
 mod background;
+mod client_memory;
 mod stream;
 mod write;
 
@@ -106,6 +107,7 @@ pub struct Worker {
     /// When the oldest message that is not written began to wait for more.
     told_since: Option<Instant>,
     next_tick: Instant,
+    next_client_weighing: Instant,
     next_second: Instant,
     trace: TurnTrace,
     /// Worker 0 decides when freed pages go back to the system.
@@ -147,6 +149,7 @@ impl Worker {
             late_since: now,
             told_since: None,
             next_tick: now,
+            next_client_weighing: now,
             next_second: now,
             trace: TurnTrace::default(),
             purging,
@@ -239,6 +242,7 @@ impl Worker {
         self.write_told(!events.is_empty(), started);
         self.publish();
         self.wake_to_evict(started);
+        self.hold_client_memory(started);
         if started >= self.next_tick {
             self.tick(started);
         }

@@ -19,12 +19,14 @@ const OTHER_DEFAULTS: &[(&str, &str, &str)] = &[
 ];
 
 /// Skerry's own directives.
-const OWN: [&str; 11] = [
+const OWN: [&str; 13] = [
     "threads",
     "pipeline-order",
     "turn-trace",
     "vset-layer0-degree",
     "vset-code-bits",
+    "stream-idmp-duration",
+    "stream-idmp-maxsize",
     "commandlog-execution-slower-than",
     "commandlog-slow-execution-max-len",
     "commandlog-request-larger-than",

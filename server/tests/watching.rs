@@ -194,6 +194,26 @@ fn the_table_of_tracked_keys_is_bounded() {
     }
 }
 
+/// More keys than are walked at once: INFO tells what a walk in the background has found.
+#[test]
+fn sizes_of_many_keys_are_told_after_a_walk() {
+    const N: usize = 40_000;
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    for first in (0..N).step_by(1000) {
+        (first..first + 1000).for_each(|n| conn.send(&["SET", &format!("key:{n}"), "value"]).expect("sent"));
+        (0..1000).for_each(|_| drop(conn.read().expect("a reply")));
+    }
+    conn.call(&["RPUSH", "list", "a", "b", "c"]);
+    let wanted = format!("# Keysizes\r\ndb0_distrib_strings_sizes:4={N}\r\ndb0_distrib_lists_items:2=1\r\n");
+    let end = Instant::now() + WAIT;
+    while conn.call(&["INFO", "keysizes"]).text() != Some(wanted.as_bytes()) {
+        assert!(Instant::now() < end, "{:?}", conn.call(&["INFO", "keysizes"]));
+    }
+    conn.call(&["FLUSHALL"]);
+    assert_eq!(conn.call(&["INFO", "keysizes"]).text(), Some(&b"# Keysizes\r\n"[..]));
+}
+
 fn redirected(threads: usize) {
     let server = Server::start(Kind::Skerry { threads }, &[]);
     // As many connections as there are workers, and more: some pair is apart.

@@ -165,7 +165,7 @@ fn describe(client: &Client, now_ms: i64, out: &mut Vec<u8>) {
         client.out.len() - client.out_at,
         client.pending.len(),
         client.held.len(),
-        client.buffer_bytes() + size_of::<Client>(),
+        client.bytes(),
         if client.unsent() > 0 { "rw" } else { "r" },
         client.last_command.map_or("NULL".to_owned(), |command| command.name.to_ascii_lowercase()),
         client_tracking::redirect_of(client.tracking.as_deref()),

@@ -18,6 +18,7 @@ use crate::command::{Conn, Ctx, Handler};
 use crate::command_stats::{CommandCounts, ErrorCounts};
 use crate::config::Config;
 use crate::error::Outcome;
+use crate::keysizes::{Bin, FIELDS, bin_name};
 use crate::process::{self, Whose};
 use crate::pubsub::Kind;
 use crate::server::{REDIS_VERSION, SKERRY_VERSION, Server};
@@ -62,10 +63,13 @@ const SECTIONS: &[Section] = &[
     section("latencystats", "Latencystats", Shown::InAll, latencystats),
     section("cluster", "Cluster", Shown::Always, |_, out| out.push_str("cluster_enabled:0\r\n")),
     section("keyspace", "Keyspace", Shown::Always, keyspace),
-    section("keysizes", "Keysizes", Shown::Always, |_, _| {}),
+    KEYSIZES,
 ];
 
-/// The numbers of a shard's part, by place; three for each database follow.
+/// Its numbers are looked for only if it is asked for.
+const KEYSIZES: Section = section("keysizes", "Keysizes", Shown::Always, keysizes);
+
+/// The numbers of a shard's part, by place; those of each database follow, and those of each bin of key sizes.
 #[derive(Clone, Copy)]
 enum Part {
     Hits,
@@ -85,6 +89,8 @@ enum Part {
     MaxInput,
     MaxOutput,
     HasGarbage,
+    /// Numbers of key sizes, at the end.
+    KeysizeNumbers,
     /// Keys, keys with a deadline, the sum of what they have to live, and hashes that have fields with a deadline.
     Databases,
 }
@@ -93,7 +99,11 @@ enum Part {
 const PER_DATABASE: usize = 4;
 
 /// INFO [section [section ...]]: this shard's part.
-pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
+pub fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
+    let bins = match is_asked(&KEYSIZES, args) {
+        true => ctx.shard.look_at_keysizes(ctx.now_ms).to_vec(),
+        false => Vec::new(),
+    };
     let stats = ctx.shard.stats;
     let (watched_keys, watching_clients) = ctx.shard.n_watched();
     let (blocking_keys, blocking_keys_on_loss) = ctx.shard.blocked.n_keys();
@@ -124,10 +134,11 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         max_input as u64,
         max_output as u64,
         u64::from(ctx.shard.has_garbage()),
+        2 * bins.len() as u64,
     ];
     debug_assert_eq!(numbers.len(), Part::Databases as usize);
     let keyspaces = ctx.shard.keyspaces();
-    ctx.reply.array(numbers.len() + PER_DATABASE * keyspaces.len());
+    ctx.reply.array(numbers.len() + PER_DATABASE * keyspaces.len() + 2 * bins.len());
     for number in numbers {
         ctx.reply.integer(number as i64);
     }
@@ -138,6 +149,7 @@ pub fn info(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Outcome {
         ctx.reply.integer(keyspace.avg_ttl_ms(ctx.now_ms).saturating_mul(n_expires));
         ctx.reply.integer(keyspace.n_timed_hashes() as i64);
     }
+    bins.into_iter().flat_map(Bin::to_numbers).for_each(|number| ctx.reply.integer(number));
     Ok(())
 }
 
@@ -176,19 +188,8 @@ pub fn info_merge(conn: &mut Conn<'_>, parts: &[&[u8]], args: Args<'_>) -> Outco
         now_ms: conn.now_ms,
         parts: parts.iter().map(|part| part_integers(part)).collect(),
     };
-    let is_asked = |section: &Section| {
-        let is_default = section.shown == Shown::Always;
-        (args.len() == 1 && is_default)
-            || args.from(1).any(|word| {
-                is_word(word, section.name)
-                    || (is_word(word, "default") && is_default)
-                    || is_word(word, "all")
-                    || is_word(word, "everything")
-                    || (is_word(word, "module_list") && section.name == "modules")
-            })
-    };
     let mut out = String::new();
-    for section in SECTIONS.iter().filter(|section| is_asked(section)) {
+    for section in SECTIONS.iter().filter(|section| is_asked(section, args)) {
         if !out.is_empty() {
             out.push_str("\r\n");
         }
@@ -197,6 +198,18 @@ pub fn info_merge(conn: &mut Conn<'_>, parts: &[&[u8]], args: Args<'_>) -> Outco
     }
     conn.reply.verbatim(b"txt", out.as_bytes());
     Ok(())
+}
+
+fn is_asked(section: &Section, args: Args<'_>) -> bool {
+    let is_default = section.shown == Shown::Always;
+    (args.len() == 1 && is_default)
+        || args.from(1).any(|word| {
+            is_word(word, section.name)
+                || (is_word(word, "default") && is_default)
+                || is_word(word, "all")
+                || is_word(word, "everything")
+                || (is_word(word, "module_list") && section.name == "modules")
+        })
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
@@ -415,7 +428,7 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "expired_time_cap_reached_count" => 0,
         "expire_cycle_cpu_milliseconds" => 0,
         "evicted_keys" => facts.sum(Part::Evicted),
-        "evicted_clients" => 0,
+        "evicted_clients" => server.workers.iter().map(|worker| worker.evicted_clients.load(Relaxed)).sum::<u64>(),
         "evicted_scripts" => 0,
         "total_eviction_exceeded_time" => 0,
         "current_eviction_exceeded_time" => 0,
@@ -553,7 +566,8 @@ fn latencystats(facts: &Facts<'_>, out: &mut String) {
 
 fn keyspace(facts: &Facts<'_>, out: &mut String) {
     let first = Part::Databases as usize;
-    let n_databases = (facts.parts[0].len() - first) / PER_DATABASE;
+    let n_keysizes = facts.parts[0][Part::KeysizeNumbers as usize] as usize;
+    let n_databases = (facts.parts[0].len() - first - n_keysizes) / PER_DATABASE;
     for db in 0..n_databases {
         let [keys, expires, ttl_sum, subexpiry] =
             [0, 1, 2, 3].map(|at| facts.sum_at(first + PER_DATABASE * db + at));
@@ -564,6 +578,21 @@ fn keyspace(facts: &Facts<'_>, out: &mut String) {
                 format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"),
             );
         }
+    }
+}
+
+fn keysizes(facts: &Facts<'_>, out: &mut String) {
+    let mut sums = std::collections::BTreeMap::<(u16, u8), std::collections::BTreeMap<u8, u64>>::new();
+    for part in &facts.parts {
+        let n_numbers = part[Part::KeysizeNumbers as usize] as usize;
+        for numbers in part[part.len() - n_numbers..].chunks_exact(2) {
+            let bin = Bin::of_numbers([numbers[0], numbers[1]]);
+            *sums.entry((bin.db, bin.field)).or_default().entry(bin.bin).or_default() += bin.n_keys;
+        }
+    }
+    for ((db, field), bins) in sums {
+        let bins: Vec<String> = bins.into_iter().map(|(bin, n)| format!("{}={n}", bin_name(bin))).collect();
+        line(out, format_args!("db{db}_distrib_{}:{}", FIELDS[usize::from(field)], bins.join(",")));
     }
 }
 

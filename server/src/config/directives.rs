@@ -127,6 +127,10 @@ directives! {
     vset_layer0_degree: u64 = 2; int("vset-layer0-degree", 1, 2);
     vset_code_bits: VsetCodeBits = VsetCodeBits::Auto; word("vset-code-bits");
 
+    // Redis 8.6's, for streams that producers send to with idempotent IDs.
+    stream_idmp_duration: u32 = 100; int("stream-idmp-duration", 1, 86400);
+    stream_idmp_maxsize: u32 = 100; int("stream-idmp-maxsize", 1, 10000);
+
     // Slow log, latency, scripts, ACL.
     latency_tracking: bool = true; yes_no("latency-tracking");
     aclfile: Text = text(""); plain_text("aclfile").immutable().unbuilt(NO_ACL);

@@ -409,6 +409,7 @@ impl Node {
             || !self.runnable.is_empty()
             || self.shard.has_garbage()
             || !self.shard.upkeep.is_empty()
+            || self.shard.keysizes.is_walking()
     }
 
     /// Requests and lends that have waited for a hold here so far.

@@ -49,18 +49,38 @@ pub(super) fn write(stream: &Stream, writer: &mut Writer) {
         writer.length(group.pending().len() as u64);
         for nack in group.pending().iter() {
             writer.bytes(&nack.id.to_bytes());
-            writer.bytes(&nack.delivered_ms.to_le_bytes());
+            writer.bytes(&nack.told_ms().to_le_bytes());
             writer.length(nack.n_deliveries);
         }
-        writer.length(group.n_consumers() as u64);
-        for consumer in group.consumers() {
-            writer.string(&consumer.name);
-            writer.bytes(&consumer.seen_ms.to_le_bytes());
-            writer.bytes(&consumer.active_ms.unwrap_or(-1).to_le_bytes());
-            writer.length(consumer.pending().len() as u64);
-            consumer.pending().iter().for_each(|id| writer.bytes(&id.to_bytes()));
-        }
+        write_consumers(group, writer);
     }
+}
+
+/// The consumers, in the order of their names. Entries that are nobody's have no place in the format: they are those of a consumer
+/// without a name.
+fn write_consumers(group: &Group, writer: &mut Writer) {
+    let nameless = group.find_consumer(b"").map(|slot| group.consumer(slot));
+    let named = group.consumers().filter(|consumer| !consumer.name.is_empty());
+    let has_nameless = nameless.is_some() || group.n_released() > 0;
+    writer.length(group.n_consumers() as u64 + u64::from(has_nameless && nameless.is_none()));
+    if has_nameless {
+        let nobody = Consumer::new(b"", 0);
+        write_consumer(nameless.unwrap_or(&nobody), group.n_released(), writer);
+        let is_nameless = |nack: &&Nack| group.name_of(nack.consumer).is_empty();
+        group.pending().iter().filter(is_nameless).for_each(|nack| writer.bytes(&nack.id.to_bytes()));
+    }
+    for consumer in named {
+        write_consumer(consumer, 0, writer);
+        consumer.pending().iter().for_each(|id| writer.bytes(&id.to_bytes()));
+    }
+}
+
+/// All of a consumer but the IDs that are pending for it, of which there are `n_more`.
+fn write_consumer(consumer: &Consumer, n_more: usize, writer: &mut Writer) {
+    writer.string(&consumer.name);
+    writer.bytes(&consumer.seen_ms.to_le_bytes());
+    writer.bytes(&consumer.active_ms.unwrap_or(-1).to_le_bytes());
+    writer.length((consumer.pending().len() + n_more) as u64);
 }
 
 fn write_id(id: StreamId, writer: &mut Writer) {

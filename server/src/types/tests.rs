@@ -8,6 +8,7 @@ mod bitmap_model;
 mod encodings;
 mod hash_model;
 mod hyperloglog_model;
+mod idempotence_model;
 mod list_model;
 mod memory;
 mod set_model;

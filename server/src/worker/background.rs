@@ -62,6 +62,10 @@ impl Worker {
                 upkeep_slice(&mut self.node.shard);
                 is_busy = true;
             }
+            if self.node.shard.keysizes.is_walking() {
+                self.node.shard.keysizes_slice(self.node.now_ms, SLICE);
+                is_busy = true;
+            }
             if self.has_expired_more && !self.node.is_paused() {
                 self.has_expired_more = self.node.expire_slice(SLICE);
                 is_busy |= self.has_expired_more;

@@ -197,6 +197,43 @@ fn streams_travel_both_ways() {
     }
 }
 
+/// Entries that XNACK has released have no place in 8.2's format: they arrive as those of a consumer without a name.
+#[test]
+fn released_entries_travel_as_a_nameless_consumer_s() {
+    let checks = ["--sanitize-dump-payload".to_owned(), "yes".to_owned()];
+    let (ours, theirs) =
+        (Server::start(Kind::Skerry { threads: 1 }, &[]), Server::start(Kind::Redis, &checks));
+    let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+    for key in ["plain", "with"] {
+        for id in ["1-0", "2-0", "3-0", "4-0"] {
+            ours.call(&["XADD", key, id, "f", "v"]);
+        }
+        ours.call(&["XGROUP", "CREATE", key, "g", "0"]);
+        ours.call(&["XREADGROUP", "GROUP", "g", "c", "COUNT", "3", "STREAMS", key, ">"]);
+        if key == "with" {
+            ours.call(&["XREADGROUP", "GROUP", "g", "", "STREAMS", key, ">"]);
+        }
+        assert_eq!(ours.call(&["XNACK", key, "g", "FATAL", "IDS", "2", "3", "1"]), Reply::Int(2));
+        let dumped = ours.call(&["DUMP", key]);
+        let dumped = dumped.text().expect("a payload");
+        let counts: &[(&str, &str)] =
+            if key == "with" { &[("", "3"), ("c", "1")] } else { &[("", "2"), ("c", "1")] };
+        for conn in [&mut ours, &mut theirs] {
+            assert_eq!(
+                call(conn, &[b"RESTORE", b"y", b"0", dumped, b"REPLACE"]),
+                Reply::Simple(b"OK".into())
+            );
+            let Reply::Array(summary) = conn.call(&["XPENDING", "y", "g"]) else { panic!("no summary") };
+            let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+            let counts = counts.iter().map(|(name, n)| Reply::Array(vec![bulk(name), bulk(n)])).collect();
+            assert_eq!(summary[3], Reply::Array(counts));
+            let claimed = conn.call(&["XAUTOCLAIM", "y", "g", "d", "3600000", "0", "JUSTID"]);
+            let ids = Reply::Array(vec![bulk("1-0"), bulk("3-0")]);
+            assert_eq!(claimed, Reply::Array(vec![bulk("0-0"), ids, Reply::Array(Vec::new())]));
+        }
+    }
+}
+
 #[test]
 fn tampered_streams_do_no_harm() {
     let n_mutations = setting("SKERRY_DUMP_MUTATIONS", 60_000);

@@ -1,5 +1,6 @@
 //! XADD, XTRIM, XSETID.
 
+use super::idempotent::{self, Sender};
 use super::{INVALID_ID, Sequence, id_parts, parse_id, reply_id};
 use crate::args::{Args, Cursor, is_word};
 use crate::command::Ctx;
@@ -119,11 +120,12 @@ impl Options {
     }
 }
 
-/// XADD key [NOMKSTREAM] [KEEPREF|DELREF|ACKED] [MAXLEN|MINID [=|~] threshold [LIMIT count]] id field value ...
+/// XADD key [NOMKSTREAM] [KEEPREF|DELREF|ACKED] [IDMPAUTO pid|IDMP pid iid] [MAXLEN|MINID [=|~] threshold [LIMIT count]]
+/// id field value ...
 pub(super) fn xadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     let mut options = Options::default();
     let mut cursor = args.cursor(2);
-    let mut wanted = None;
+    let (mut wanted, mut sender) = (None, None);
     while let Some(word) = cursor.maybe_next() {
         if word == b"*" {
             wanted = Some(WantedId::Automatic);
@@ -131,6 +133,10 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         }
         if is_word(word, "nomkstream") {
             options.no_mkstream = true;
+        } else if let Some(found) = Sender::read(word, &mut cursor)? {
+            if sender.replace(found).is_some() {
+                return Err(idempotent::TWICE);
+            }
         } else if !options.read(word, &mut cursor)? {
             let (ms, seq) = id_parts(word).ok_or(INVALID_ID)?;
             wanted = Some(match seq {
@@ -150,7 +156,12 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
     if wanted == WantedId::Given(StreamId::MIN) {
         return Err(CommandError::text("ERR The ID specified in XADD must be greater than 0-0"));
     }
+    if sender.is_some() && wanted != WantedId::Automatic {
+        return Err(idempotent::NOT_AUTOMATIC);
+    }
     let (key, at) = (ctx.key(args, 1), ctx.at());
+    // For a stream that has not remembered any sender so far.
+    let seed = if sender.is_some() { ctx.shard.random() } else { 0 };
     let stream = match ctx.shard.stream_mut(at, &key)? {
         Some(stream) => stream,
         None if options.no_mkstream => {
@@ -163,12 +174,25 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
             ctx.shard.stream_or_new(at, &key)?
         }
     };
+    let pairs = Pairs { args, at: first };
+    let message = sender.map(|sender| sender.message(stream, ctx.config, seed, pairs));
+    if let Some(message) = &message
+        && let Some(id) = message.find(stream, at.now_ms)
+    {
+        reply_id(id, &mut ctx.reply);
+        return Ok(());
+    }
     let id = id_for(wanted, &stream.history, at.now_ms, args, first)?;
     let limits = NodeLimits {
         stream_node_max_bytes: ctx.config.stream_node_max_bytes as usize,
         stream_node_max_entries: ctx.config.stream_node_max_entries,
     };
-    stream.append(id, Pairs { args, at: first }, limits);
+    stream.append(id, pairs, limits);
+    match (message, &mut stream.idempotence) {
+        (Some(message), _) => message.remember(stream, id, at.now_ms),
+        (None, Some(idempotence)) => idempotence.sweep(at.now_ms),
+        (None, None) => {}
+    }
     let mut garbage = Garbage::new();
     let n_trimmed = trim.map_or(0, |trim| stream.trim(&trim, &mut garbage));
     ctx.changed(&key, EventClass::Stream, "xadd");
@@ -213,7 +237,7 @@ fn id_for(
 
 /// Fields and values among the arguments.
 #[derive(Clone, Copy)]
-struct Pairs<'a> {
+pub(super) struct Pairs<'a> {
     args: Args<'a>,
     at: usize,
 }

@@ -35,11 +35,13 @@ fn stream(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         },
         _ => return Err(wrong_subcommand(args, "XINFO")),
     };
+    let now_ms = ctx.now_ms;
     let reply = &mut ctx.reply;
     match count {
         None => {
-            reply.map(10);
+            reply.map(10 + n_idempotence_fields(stream));
             reply_history(stream, reply);
+            reply_idempotence(stream, now_ms, reply);
             reply.bulk(b"groups");
             reply.integer(stream.groups().len() as i64);
             for (name, entry) in [
@@ -60,7 +62,7 @@ fn stream(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
                 0 => usize::MAX,
                 _ => count as usize,
             };
-            reply_full(stream, limit, reply);
+            reply_full(stream, limit, now_ms, reply);
         }
     }
     Ok(())
@@ -86,9 +88,32 @@ fn reply_history(stream: &Stream, reply: &mut Reply<'_>) {
     reply_id(history.first_id, reply);
 }
 
-fn reply_full(stream: &Stream, limit: usize, reply: &mut Reply<'_>) {
-    reply.map(9);
+fn n_idempotence_fields(stream: &Stream) -> usize {
+    if stream.idempotence.is_some() { 6 } else { 0 }
+}
+
+/// What Redis 8.6 tells of every stream; here only of those that remember messages, so that others look as in 8.2.
+fn reply_idempotence(stream: &Stream, now_ms: i64, reply: &mut Reply<'_>) {
+    let Some(idempotence) = &stream.idempotence else { return };
+    let limits = idempotence.limits();
+    let (n_producers, n_ids) = idempotence.n_tracked(now_ms);
+    for (name, number) in [
+        (&b"idmp-duration"[..], u64::from(limits.duration_s)),
+        (b"idmp-maxsize", u64::from(limits.max_ids)),
+        (b"pids-tracked", n_producers as u64),
+        (b"iids-tracked", n_ids as u64),
+        (b"iids-added", idempotence.n_added()),
+        (b"iids-duplicates", idempotence.n_duplicates()),
+    ] {
+        reply.bulk(name);
+        reply.integer(number as i64);
+    }
+}
+
+fn reply_full(stream: &Stream, limit: usize, now_ms: i64, reply: &mut Reply<'_>) {
+    reply.map(9 + n_idempotence_fields(stream));
     reply_history(stream, reply);
+    reply_idempotence(stream, now_ms, reply);
     reply.bulk(b"entries");
     let (later, mut n) = (ArrayLater::begin(reply), 0);
     for entry in stream.range(StreamId::MIN, StreamId::MAX).take(limit) {
@@ -99,19 +124,25 @@ fn reply_full(stream: &Stream, limit: usize, reply: &mut Reply<'_>) {
     reply.bulk(b"groups");
     reply.array(stream.groups().len());
     for (name, group) in stream.groups() {
-        reply.map(7);
+        let n_released = group.n_released();
+        reply.map(7 + usize::from(n_released > 0));
         reply.bulk(b"name");
         reply.bulk(name);
         reply_progress(stream, group, reply);
         reply.bulk(b"pel-count");
         reply.integer(group.pending().len() as i64);
+        // Of Redis 8.8: only where there are any.
+        if n_released > 0 {
+            reply.bulk(b"nacked-count");
+            reply.integer(n_released as i64);
+        }
         reply.bulk(b"pending");
         reply.array(group.pending().len().min(limit));
         for nack in group.pending().iter().take(limit) {
             reply.array(4);
             reply_id(nack.id, reply);
-            reply.bulk(&group.consumer(nack.consumer).name);
-            reply.integer(nack.delivered_ms);
+            reply.bulk(group.name_of(nack.consumer));
+            reply.integer(nack.told_ms());
             reply.integer(nack.n_deliveries as i64);
         }
         reply.bulk(b"consumers");

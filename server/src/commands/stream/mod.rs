@@ -1,17 +1,19 @@
 //! Stream commands (<https://redis.io/docs/latest/commands/?group=stream>).
 //!
 //! `add` holds what appends and trims, `range` what reads entries, `delete` what removes them, `group` what makes and changes
-//! groups, `read` XREAD and XREADGROUP, `pending` what looks at and claims pending entries, `info` XINFO.
+//! groups, `idempotent` what remembers the messages of producers, `release` XNACK, `read` XREAD and XREADGROUP, `pending` what looks at and claims pending entries, `info` XINFO.
 //!
 //! A stream that loses its last entry stays: only DEL and its like remove its key.
 
 mod add;
 mod delete;
 mod group;
+mod idempotent;
 mod info;
 mod pending;
 mod range;
 mod read;
+mod release;
 
 use skerry_resp::number::parse_i64;
 use skerry_resp::reply::Reply;
@@ -40,6 +42,9 @@ pub const COMMANDS: &[Command] = &[
     row("xadd", -5, Handler::Shard(add::xadd), "Appends an entry and tells its ID").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::STREAM).tips(&["nondeterministic_output"]).keys(&[key_range(UPDATES, 1, 0, 1).notes("UPDATE instead of INSERT because of the optional trimming feature")]),
     row("xtrim", -4, Handler::Shard(add::xtrim), "Removes entries from the front").flags(Flags::WRITE).acl(Acl::STREAM).tips(&["nondeterministic_output"]).keys(&[key_range(DELETES, 1, 0, 1)]),
     row("xsetid", -3, Handler::Shard(add::xsetid), "Sets a stream's counters").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::STREAM).keys(&[key_range(UPDATES, 1, 0, 1)]),
+    row("xcfgset", -2, Handler::Shard(idempotent::xcfgset), "Sets how long and how many idempotent IDs a stream remembers").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::STREAM).keys(&[key_range(UPDATES, 1, 0, 1)]),
+    row("xidmprecord", 5, Handler::Shard(idempotent::xidmprecord), "Remembers an idempotent ID of an entry").flags(Flags::DENYOOM.with(Flags::FAST).with(Flags::WRITE)).acl(Acl::STREAM).keys(&[key_range(UPDATES, 1, 0, 1)]),
+    row("xnack", -7, Handler::Shard(release::xnack), "Gives pending entries back to their group").flags(Flags::FAST.with(Flags::WRITE)).acl(Acl::STREAM).keys(&[key_range(UPDATES, 1, 0, 1)]),
     row("xlen", 2, Handler::Shard(range::xlen), "Tells the number of entries").flags(Flags::FAST.with(Flags::READONLY)).acl(Acl::STREAM).keys(&[key_range(KeyFlags::RO, 1, 0, 1)]),
     row("xrange", -4, Handler::Shard(range::xrange), "Shows the entries of a range of IDs").flags(Flags::READONLY).acl(Acl::STREAM).keys(&[key_range(READS, 1, 0, 1)]),
     row("xrevrange", -4, Handler::Shard(range::xrevrange), "Shows the entries of a range of IDs, last first").flags(Flags::READONLY).acl(Acl::STREAM).keys(&[key_range(READS, 1, 0, 1)]),

@@ -80,17 +80,20 @@ fn summarize(group: &Group, reply: &mut Reply<'_>) {
     }
 }
 
+/// How long a released entry is idle.
+const RELEASED: i64 = -1;
+
 fn list(group: &Group, listing: &Listing<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     let (later, mut n) = (ArrayLater::begin(reply), 0);
     let mut show = |nack: &Nack| {
-        let idle_ms = now_ms.wrapping_sub(nack.delivered_ms);
+        let idle_ms = nack.idle_ms(now_ms);
         if listing.min_idle_ms != 0 && idle_ms < listing.min_idle_ms {
             return true;
         }
         reply.array(4);
         reply_id(nack.id, reply);
-        reply.bulk(&group.consumer(nack.consumer).name);
-        reply.integer(idle_ms.max(0));
+        reply.bulk(group.name_of(nack.consumer));
+        reply.integer(if nack.is_released() { RELEASED } else { idle_ms.max(0) });
         reply.integer(nack.n_deliveries as i64);
         n += 1;
         n < listing.count
@@ -197,7 +200,7 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
             continue;
         }
         let nack = match pending {
-            Some(nack) if min_idle_ms > 0 && at.now_ms.wrapping_sub(nack.delivered_ms) < min_idle_ms => {
+            Some(nack) if min_idle_ms > 0 && nack.idle_ms(at.now_ms) < min_idle_ms => {
                 continue;
             }
             Some(nack) => nack,
@@ -206,7 +209,8 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, args: Args<'_>) -> Outcome {
         };
         let n_deliveries = match options.n_deliveries {
             Some(n_deliveries) => n_deliveries,
-            None => nack.n_deliveries.wrapping_add(u64::from(!options.just_id)),
+            None if options.just_id => nack.n_deliveries,
+            None => nack.n_deliveries_with_one_more(),
         };
         let delivered_ms = options.delivered_ms.unwrap_or(at.now_ms);
         let nack = Nack { consumer, n_deliveries, delivered_ms, ..nack };
@@ -344,10 +348,13 @@ impl Walk<'_> {
                 walked.gone.push(nack.id);
                 continue;
             }
-            if self.min_idle_ms > 0 && now_ms.wrapping_sub(nack.delivered_ms) < self.min_idle_ms {
+            if self.min_idle_ms > 0 && nack.idle_ms(now_ms) < self.min_idle_ms {
                 continue;
             }
-            let n_deliveries = nack.n_deliveries.wrapping_add(u64::from(self.shown == Shown::Entry));
+            let n_deliveries = match self.shown {
+                Shown::Entry => nack.n_deliveries_with_one_more(),
+                Shown::Id => nack.n_deliveries,
+            };
             let nack = Nack { consumer: self.consumer, delivered_ms: now_ms, n_deliveries, ..nack };
             claim(stream, self.group_name, nack, now_ms, self.shown, reply);
             walked.n_claimed += 1;

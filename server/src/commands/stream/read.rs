@@ -15,7 +15,7 @@ use crate::command::{Ctx, Wait};
 use crate::commands::timeout::deadline_of_ms;
 use crate::error::{CommandError, Outcome};
 use crate::types::Stream;
-use crate::types::stream::{Acknowledging, ConsumerSlot, Delivery, Group, Nack, StreamId};
+use crate::types::stream::{Acknowledging, ConsumerSlot, Delivery, Entry, Group, Nack, StreamId};
 use skerry_resp::number::parse_i64;
 use skerry_resp::reply::{Proto, Reply};
 
@@ -73,7 +73,8 @@ impl<'a> Request<'a> {
                 () if is_word(word, "maxsize") && !cursor.is_done() => {
                     max_bytes = Some(positive(cursor.value()?, "ERR MAXSIZE must be a positive integer")?);
                 }
-                () if is_word(word, "claim") && reader == Reader::Xreadgroup && !cursor.is_done() => {
+                () if is_word(word, "claim") && !cursor.is_done() => {
+                    only_for_groups(reader, "CLAIM")?;
                     let min_idle_ms = parse_i64(cursor.value()?).filter(|ms| *ms >= 0);
                     let fault = CommandError::text("ERR min-idle-time must be a positive integer");
                     claimed_after_ms = Some(min_idle_ms.ok_or(fault)?);
@@ -359,7 +360,10 @@ fn read_group(
                 let has_more = room.has_more(reply);
                 if has_more {
                     room.take();
-                    reply_entry(entry, reply);
+                    match request.claimed_after_ms {
+                        None => reply_entry(entry, reply),
+                        Some(_) => reply_claimed(entry, (0, 0), reply),
+                    }
                 }
                 has_more
             });
@@ -375,17 +379,26 @@ fn read_group(
     Ok(is_served)
 }
 
-/// The entries that have been pending for at least so long, whoever they are pending for, the longest first: at most `limit`.
+/// The entries that were released and those that have been pending for at least so long, whoever they are pending for, the longest
+/// first: at most `limit`.
 fn longest_idle(group: &Group, now_ms: i64, min_idle_ms: i64, limit: usize) -> Vec<Nack> {
-    let is_idle = |nack: &&Nack| now_ms.saturating_sub(nack.delivered_ms) >= min_idle_ms;
+    let is_idle = |nack: &&Nack| nack.is_released() || nack.idle_ms(now_ms) >= min_idle_ms;
     let mut idle: Vec<Nack> = group.pending().iter().filter(is_idle).copied().collect();
-    idle.sort_by_key(|nack| nack.delivered_ms);
+    idle.sort_by_key(|nack| (!nack.is_released(), nack.delivered_ms));
     idle.truncate(limit);
     idle
 }
 
 /// A consumer of a group, and when it is given something.
 type To<'a> = (&'a [u8], ConsumerSlot, i64);
+
+/// An entry as CLAIM shows it: how long and how often it had been pending; an entry that is new, not at all.
+fn reply_claimed(entry: &Entry<'_>, (idle_ms, n_deliveries): (i64, i64), reply: &mut Reply<'_>) {
+    reply.array(4);
+    reply_id_and_fields(entry, reply);
+    reply.integer(idle_ms);
+    reply.integer(n_deliveries);
+}
 
 /// Gives pending entries to a consumer and shows them, with how long and how often they had been pending; how many. Those whose
 /// entry is gone are pending no more.
@@ -408,12 +421,9 @@ fn show_claimed(
             break;
         }
         room.take();
-        reply.array(4);
-        reply_id_and_fields(&entry, reply);
-        reply.integer(now_ms.saturating_sub(nack.delivered_ms).max(0));
-        reply.integer(nack.n_deliveries as i64);
+        reply_claimed(&entry, (nack.idle_ms(now_ms).max(0), nack.n_deliveries as i64), reply);
         if let Some(group) = stream.group_mut(group_name) {
-            let n_deliveries = nack.n_deliveries.wrapping_add(1);
+            let n_deliveries = nack.n_deliveries_with_one_more();
             group.set_pending(Nack { consumer, n_deliveries, delivered_ms: now_ms, ..nack });
             group.consumer_mut(consumer).active_ms = Some(now_ms);
         }
@@ -444,7 +454,7 @@ fn show_history(
             reply_entry(&entry, reply);
             if let Some(nack) = stream.group_mut(group_name).and_then(|group| group.pending_mut(*id)) {
                 nack.delivered_ms = now_ms;
-                nack.n_deliveries = nack.n_deliveries.wrapping_add(1);
+                nack.n_deliveries = nack.n_deliveries_with_one_more();
             }
         } else {
             reply.array(2);

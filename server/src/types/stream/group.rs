@@ -6,7 +6,12 @@
 //!              consumers: slots, by name       each with the IDs of its own pending entries
 //! ```
 //!
-//! Invariant (`check`): an ID is in one consumer's list exactly if it is in the group's, under that consumer.
+//! A pending entry that XNACK has released is nobody's (`ConsumerSlot::NOBODY`): it stands in the group's list alone. In the place
+//! of the time when it was delivered it has its turn among the released ones, as the first released is the first to be claimed;
+//! `Nack::told_ms` and `idle_ms` say 0 for it, as Redis does.
+//!
+//! Invariant (`check`): an ID is in one consumer's list exactly if it is in the group's, under that consumer; `n_released` entries are
+//! nobody's.
 //! Cost: an entry pending takes 40 + 16 bytes and little more, for the chunks are full where entries are read in order.
 
 use std::collections::BTreeMap;
@@ -20,7 +25,7 @@ use super::sorted::{Keyed, Place, Sorted};
 pub struct ConsumerSlot(u32);
 
 impl ConsumerSlot {
-    /// No consumer of any group.
+    /// No consumer of any group: the entry was released.
     pub const NOBODY: Self = Self(u32::MAX);
 }
 
@@ -32,6 +37,32 @@ pub struct Nack {
     pub n_deliveries: u64,
     pub consumer: ConsumerSlot,
 }
+
+impl Nack {
+    pub fn is_released(&self) -> bool {
+        self.consumer == ConsumerSlot::NOBODY
+    }
+
+    /// When it was delivered, as clients are told: 0 of a released one.
+    pub fn told_ms(&self) -> i64 {
+        if self.is_released() { 0 } else { self.delivered_ms }
+    }
+
+    pub fn idle_ms(&self, now_ms: i64) -> i64 {
+        now_ms.wrapping_sub(self.told_ms())
+    }
+
+    /// Deliveries so far and one more; who has given up on an entry (XNACK FATAL) has done so for good.
+    pub fn n_deliveries_with_one_more(&self) -> u64 {
+        match self.n_deliveries {
+            GIVEN_UP => GIVEN_UP,
+            n_deliveries => n_deliveries.wrapping_add(1),
+        }
+    }
+}
+
+/// Deliveries of an entry that is not to be tried again.
+pub const GIVEN_UP: u64 = i64::MAX as u64;
 
 impl Keyed for Nack {
     #[inline]
@@ -66,6 +97,9 @@ struct Members {
     slots: Vec<Option<Consumer>>,
     free: Vec<u32>,
     by_name: BTreeMap<Arc<[u8]>, u32>,
+    /// Entries that are nobody's, and how many were ever released.
+    n_released: usize,
+    n_ever_released: i64,
 }
 
 /// The reads counter of a group that does not know how many entries lie behind it.
@@ -90,6 +124,11 @@ impl Group {
         self.members.as_ref().map_or(&NOTHING_PENDING, |members| &members.pending)
     }
 
+    /// Pending entries that are nobody's.
+    pub fn n_released(&self) -> usize {
+        self.members.as_ref().map_or(0, |members| members.n_released)
+    }
+
     pub fn n_consumers(&self) -> usize {
         self.members.as_ref().map_or(0, |members| members.by_name.len())
     }
@@ -108,6 +147,11 @@ impl Group {
     pub fn consumer(&self, slot: ConsumerSlot) -> &Consumer {
         let members = self.members.as_ref().expect("a slot belongs to a consumer");
         members.slots[slot.0 as usize].as_ref().expect("a slot belongs to a consumer")
+    }
+
+    /// What the consumer is called; nobody has an empty name.
+    pub fn name_of(&self, slot: ConsumerSlot) -> &[u8] {
+        if slot == ConsumerSlot::NOBODY { b"" } else { &self.consumer(slot).name }
     }
 
     pub fn consumer_mut(&mut self, slot: ConsumerSlot) -> &mut Consumer {
@@ -158,7 +202,7 @@ impl Group {
 
     /// Makes `nack` pending, whoever it was pending for.
     pub fn set_pending(&mut self, nack: Nack) {
-        let members = self.members.as_mut().expect("the consumer is a member");
+        let members = self.members.get_or_insert_default();
         let is_new = members.pending.insert(nack);
         if !is_new && let Some(place) = members.pending.find(nack.id) {
             let old = members.pending.get_mut(place).expect("found");
@@ -166,9 +210,20 @@ impl Group {
             if owner == nack.consumer {
                 return;
             }
-            members.owned_by(owner).remove(nack.id);
+            members.disown(owner, nack.id);
         }
-        members.owned_by(nack.consumer).insert(nack.id);
+        match members.owned_by(nack.consumer) {
+            Some(owned) => drop(owned.insert(nack.id)),
+            None => members.n_released += 1,
+        }
+    }
+
+    /// Makes the entry `id` pending for nobody, behind those that already are.
+    pub fn release(&mut self, id: StreamId, n_deliveries: u64) {
+        let members = self.members.get_or_insert_default();
+        members.n_ever_released += 1;
+        let turn = members.n_ever_released;
+        self.set_pending(Nack { id, delivered_ms: turn, n_deliveries, consumer: ConsumerSlot::NOBODY });
     }
 
     /// A change of an entry that is pending and stays with its consumer.
@@ -182,7 +237,7 @@ impl Group {
     pub fn remove_pending(&mut self, id: StreamId) -> Option<Nack> {
         let members = self.members.as_mut()?;
         let nack = members.pending.remove(id)?;
-        members.owned_by(nack.consumer).remove(id);
+        members.disown(nack.consumer, id);
         Some(nack)
     }
 
@@ -246,7 +301,8 @@ impl Group {
                 assert_eq!(self.find_pending(*id).expect("pending").consumer, ConsumerSlot(*slot));
             }
         }
-        assert_eq!(n, members.pending.len());
+        assert_eq!(n + members.n_released, members.pending.len());
+        assert_eq!(members.n_released, members.pending.iter().filter(|nack| nack.is_released()).count());
         assert_eq!(members.by_name.len() + members.free.len(), members.slots.len());
     }
 }
@@ -259,7 +315,18 @@ const ARC_BYTES: usize = 16;
 const NAME_ENTRY_BYTES: usize = 36;
 
 impl Members {
-    fn owned_by(&mut self, slot: ConsumerSlot) -> &mut Sorted<StreamId> {
-        &mut self.slots[slot.0 as usize].as_mut().expect("a slot belongs to a consumer").pending
+    /// The list of a consumer; nobody has none.
+    fn owned_by(&mut self, slot: ConsumerSlot) -> Option<&mut Sorted<StreamId>> {
+        if slot == ConsumerSlot::NOBODY {
+            return None;
+        }
+        Some(&mut self.slots[slot.0 as usize].as_mut().expect("a slot belongs to a consumer").pending)
+    }
+
+    fn disown(&mut self, slot: ConsumerSlot, id: StreamId) {
+        match self.owned_by(slot) {
+            Some(owned) => drop(owned.remove(id)),
+            None => self.n_released -= 1,
+        }
     }
 }

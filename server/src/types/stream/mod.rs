@@ -4,6 +4,7 @@
 //!   Stream   history: how many entries there are and were, first, last and greatest deleted ID
 //!            nodes: Sorted<Node>, each some 4 KiB of entries
 //!            groups by name
+//!            idempotence: what producers have sent, if any of them says so
 //! ```
 //!
 //! Reading order: `id`, `node` (entries in one allocation), `sorted` (what holds nodes and pending entries in order), `group`,
@@ -16,20 +17,24 @@
 
 mod group;
 mod id;
+mod idempotence;
 mod node;
 mod radix;
+mod range;
 mod sorted;
 mod trim;
 
 use std::collections::BTreeMap;
 
-pub use group::{Consumer, ConsumerSlot, Group, Nack, READS_UNKNOWN};
+pub use group::{Consumer, ConsumerSlot, GIVEN_UP, Group, Nack, READS_UNKNOWN};
 pub use id::{IdText, StreamId};
+pub use idempotence::{Idempotence, IdempotenceLimits};
 pub use node::{Entry, Node};
+pub use range::{Range, RangeBackward};
 pub use sorted::{Keyed, Place, Sorted};
 pub use trim::{Garbage, References, Threshold, Trim};
 
-use node::Entries;
+use range::{range, range_backward};
 
 /// Redis lets no node grow beyond this.
 const NODE_MAX_BYTES: usize = 1 << 30;
@@ -137,6 +142,7 @@ pub struct Stream {
     pub history: History,
     nodes: Sorted<Node>,
     groups: BTreeMap<Box<[u8]>, Group>,
+    pub idempotence: Option<Box<Idempotence>>,
 }
 
 impl Stream {
@@ -184,9 +190,7 @@ impl Stream {
 
     /// The same, descending.
     pub fn range_backward(&self, start: StreamId, end: StreamId) -> RangeBackward<'_> {
-        let place = if start <= end { self.nodes.floor(end) } else { None };
-        let entries = place.and_then(|place| self.nodes.get(place)).map(Node::entries);
-        RangeBackward { nodes: &self.nodes, place, entries, start, end }
+        range_backward(&self.nodes, start, end)
     }
 
     /// The living entry of this ID.
@@ -243,7 +247,7 @@ impl Stream {
     /// A stream of nodes that came from elsewhere; none if `history` does not fit them. Nodes ascend and do not overlap.
     pub fn of_nodes(history: History, nodes: Sorted<Node>) -> Option<Self> {
         let n_live: u64 = nodes.iter().map(|node| u64::from(node.n_live)).sum();
-        let mut stream = Self { history, nodes, groups: BTreeMap::new() };
+        let mut stream = Self { history, nodes, ..Self::default() };
         if n_live != history.length || stream.last_living_id() > history.last_id {
             return None;
         }
@@ -353,6 +357,11 @@ impl Stream {
         Self { groups: BTreeMap::from([(Box::default(), group)]), ..Self::default() }
     }
 
+    /// What producers had sent and is forgotten, on its way to be freed.
+    pub fn of_idempotence(forgotten: Idempotence) -> Self {
+        Self { idempotence: Some(Box::new(forgotten)), ..Self::default() }
+    }
+
     /// Drops about `budget` items; true when the rest costs nothing to drop.
     pub fn free_slice(&mut self, budget: usize) -> bool {
         let mut left = budget;
@@ -362,6 +371,11 @@ impl Stream {
             }
             group.remove();
             left = left.saturating_sub(budget / 4 + 1);
+        }
+        if let Some(idempotence) = &mut self.idempotence
+            && !idempotence.free_slice(left)
+        {
+            return false;
         }
         self.nodes.free_slice(left)
     }
@@ -380,6 +394,7 @@ impl Stream {
             + scaled(of_nodes, self.nodes.len(), WEIGHED_NODES)
             + self.groups.len() * size_of::<(Box<[u8]>, Group)>() * 3 / 2
             + scaled(of_groups, self.groups.len(), WEIGHED_GROUPS)
+            + self.idempotence.as_ref().map_or(0, |idempotence| idempotence.memory_bytes())
     }
 
     /// Panics unless the invariants hold.
@@ -401,6 +416,7 @@ impl Stream {
         assert_eq!(self.history.first_id, living.first().copied().unwrap_or_default());
         assert!(living.last().is_none_or(|last| *last <= self.history.last_id));
         self.groups.values().for_each(Group::check);
+        self.idempotence.iter().for_each(|idempotence| idempotence.check());
     }
 }
 
@@ -428,72 +444,5 @@ impl NodeLimits {
         };
         node.listpack_bytes() + n_bytes < max_bytes
             && (self.stream_node_max_entries == 0 || node.n_entries() < self.stream_node_max_entries)
-    }
-}
-
-fn range(nodes: &Sorted<Node>, start: StreamId, end: StreamId) -> Range<'_> {
-    let place = nodes.floor(start).unwrap_or(nodes.start());
-    let entries = if start <= end { nodes.get(place).map(Node::entries) } else { None };
-    Range { nodes, place, entries, start, end }
-}
-
-/// Living entries, ascending.
-pub struct Range<'a> {
-    nodes: &'a Sorted<Node>,
-    place: Place,
-    entries: Option<Entries<'a>>,
-    start: StreamId,
-    end: StreamId,
-}
-
-impl<'a> Iterator for Range<'a> {
-    type Item = Entry<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
-        loop {
-            let entries = self.entries.as_mut()?;
-            for entry in entries.by_ref() {
-                if entry.id > self.end {
-                    self.entries = None;
-                    return None;
-                }
-                if !entry.is_deleted && entry.id >= self.start {
-                    return Some(entry);
-                }
-            }
-            self.place = self.nodes.after(self.place);
-            self.entries = self.nodes.get(self.place).map(Node::entries);
-        }
-    }
-}
-
-/// Living entries, descending.
-pub struct RangeBackward<'a> {
-    nodes: &'a Sorted<Node>,
-    place: Option<Place>,
-    entries: Option<Entries<'a>>,
-    start: StreamId,
-    end: StreamId,
-}
-
-impl<'a> Iterator for RangeBackward<'a> {
-    type Item = Entry<'a>;
-
-    fn next(&mut self) -> Option<Entry<'a>> {
-        loop {
-            let entries = self.entries.as_mut()?;
-            while let Some(entry) = entries.next_back() {
-                if entry.id < self.start {
-                    self.entries = None;
-                    return None;
-                }
-                if !entry.is_deleted && entry.id <= self.end {
-                    return Some(entry);
-                }
-            }
-            self.place = self.place.and_then(|place| self.nodes.before(place));
-            self.entries = self.place.and_then(|place| self.nodes.get(place)).map(Node::entries);
-        }
     }
 }

@@ -16,6 +16,8 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 struct ModelGroup {
     last_id: StreamId,
     consumers: BTreeSet<Vec<u8>>,
+    /// Released entries, the first released first.
+    released: Vec<StreamId>,
     /// When, how often, and to whom.
     pending: BTreeMap<StreamId, (i64, u64, Vec<u8>)>,
 }
@@ -41,6 +43,7 @@ enum Step {
     Deliver { group: u8, consumer: u8, count: usize, is_acknowledged: bool },
     Acknowledge(u8, usize),
     Claim(u8, usize, u8, u64),
+    Release(u8, usize, u64),
     RemoveConsumer(u8, u8),
     Clone,
 }
@@ -61,6 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         5 => (0..3_u8, any::<usize>()).prop_map(|(group, n)| Step::Acknowledge(group, n)),
         3 => (0..3_u8, any::<usize>(), 0..3_u8, any::<u64>()).prop_map(|(g, n, c, m)| Step::Claim(g, n, c, m)),
+        3 => (0..3_u8, any::<usize>(), any::<u64>()).prop_map(|(g, n, m)| Step::Release(g, n, m)),
         1 => (0..3_u8, 0..3_u8).prop_map(|(group, consumer)| Step::RemoveConsumer(group, consumer)),
         1 => Just(Step::Clone),
     ]
@@ -257,6 +261,16 @@ fn apply_to_group(stream: &mut Stream, model: &mut Model, step: Step, now_ms: i6
             of_stream.set_pending(Nack { id, delivered_ms: now_ms, n_deliveries, consumer: slot });
             of_model.pending.insert(id, (now_ms, n_deliveries, name(consumer)));
         }
+        Step::Release(group, n, n_deliveries) => {
+            let Some(of_model) = model.groups.get_mut(&name(group)) else { return };
+            let of_stream = stream.group_mut(&name(group)).expect("there is a group");
+            let id = model.entries.keys().nth(n % model.entries.len().max(1)).copied();
+            let Some(id) = id else { return };
+            of_stream.release(id, n_deliveries);
+            of_model.pending.insert(id, (0, n_deliveries, Vec::new()));
+            of_model.released.retain(|released| *released != id);
+            of_model.released.push(id);
+        }
         Step::RemoveConsumer(group, consumer) => {
             let Some(of_model) = model.groups.get_mut(&name(group)) else { return };
             let of_stream = stream.group_mut(&name(group)).expect("there is a group");
@@ -288,11 +302,18 @@ fn check(stream: &Stream, model: &Model) {
             .pending()
             .iter()
             .map(|nack| {
-                let consumer = group.consumer(nack.consumer).name.to_vec();
-                (nack.id, (nack.delivered_ms, nack.n_deliveries, consumer))
+                let consumer = group.name_of(nack.consumer).to_vec();
+                (nack.id, (nack.told_ms(), nack.n_deliveries, consumer))
             })
             .collect();
         assert_eq!(pending, of_model.pending.clone().into_iter().collect::<Vec<_>>());
+        let is_released =
+            |id: &StreamId| of_model.pending.get(id).is_some_and(|(_, _, owner)| owner.is_empty());
+        let mut released: Vec<&Nack> = group.pending().iter().filter(|nack| nack.is_released()).collect();
+        assert_eq!(group.n_released(), released.len());
+        released.sort_by_key(|nack| nack.delivered_ms);
+        let in_turn: Vec<StreamId> = of_model.released.iter().copied().filter(is_released).collect();
+        assert_eq!(released.iter().map(|nack| nack.id).collect::<Vec<_>>(), in_turn);
         assert_eq!(group.last_id, of_model.last_id);
         let consumers: Vec<Vec<u8>> = group.consumers().map(|consumer| consumer.name.to_vec()).collect();
         assert_eq!(consumers, of_model.consumers.iter().cloned().collect::<Vec<_>>());
