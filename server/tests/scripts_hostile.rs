@@ -57,6 +57,42 @@ fn each_ends_in_an_error_and_the_server_serves_on() {
     }
 }
 
+/// Native functions that hand on any number of values.
+#[test]
+fn many_results_have_their_room() {
+    const FILL: &str = "local t = {} for i = 1, N do t[i] = i end ";
+    const SCRIPTS: &[&str] = &[
+        "return #{pcall(unpack, t)}",
+        "return #{xpcall(function() return unpack(t) end, error)}",
+        "return #{xpcall(error, function() return unpack(t) end)}",
+        "return #{pcall(pcall, pcall, unpack, t)}",
+        "return #{coroutine.resume(coroutine.create(function() return unpack(t) end))}",
+        "return #{load(function() t[1] = {} return unpack(t) end)}",
+        "return #{string.gsub('abc', '%w', function() return unpack(t) end)}",
+        "return #{pcall(redis.call, 'PING', unpack(t))}",
+        "return #{pcall(cjson.encode, unpack(t))}",
+        "return #{pcall(math.max, unpack(t))}",
+        "return #{pcall(redis.error_reply, unpack(t))}",
+        "return #{pcall(string.format, string.rep('%d', #t), unpack(t))}",
+        "return #{pcall(cmsgpack.unpack, cmsgpack.pack(unpack(t)))}",
+        "return #{pcall(struct.unpack, string.rep('B', #t), string.rep('x', #t))}",
+    ];
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    for n in [1, 15, 16, 17, 18, 19, 20, 21, 22, 30, 100, 2000, 7900, 7970, 7990, 7999] {
+        for script in SCRIPTS {
+            let script = [&FILL.replace('N', &n.to_string()), *script].concat();
+            match conn.call(&["EVAL", &script, "0"]) {
+                Reply::Int(n) => assert!(n > 0, "{script}"),
+                Reply::Error(_) => {}
+                reply => panic!("{script}: {reply:?}"),
+            }
+        }
+    }
+    let nested = "local f = pcall for i = 1, 250 do local g = f f = function() return pcall(g, error) end end return tostring(f())";
+    assert_eq!(conn.call(&["EVAL", nested, "0"]), Reply::Bulk(b"true".to_vec()));
+}
+
 #[test]
 fn no_line_end_of_a_script_reaches_the_wire() {
     let server = Server::start(Kind::Skerry { threads: 1 }, &[]);
