@@ -28,6 +28,9 @@ const ENDLESS: &[&str] = &[
     "return string.find(string.rep('a', 30), string.rep('a?', 30) .. 'b')",
     "local c = coroutine.wrap(function() while true do coroutine.yield() end end) while true do c() end",
     "table.insert({}, -1e9, 1)",
+    "for i = 1, 1e9 do local s = string.rep('x', 1e6) end",
+    "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+    "xpcall(function() while true do end end, function() while true do end end)",
 ];
 
 #[test]
@@ -102,8 +105,14 @@ fn no_line_end_of_a_script_reaches_the_wire() {
         "return {err='X Y\\r\\n+INJECTED'}",
         "return {ok='X\\r\\n+INJECTED'}",
         "error(redis.error_reply('X Y\\r\\n+INJECTED'))",
+        "return {big_number='1\\r\\n+INJECTED'}",
+        "return {double=1, map={['\\r\\n+INJECTED']='\\r\\n+INJECTED'}}",
     ] {
-        conn.call(&["EVAL", script, "0"]);
+        let reply = conn.call(&["EVAL", script, "0"]);
+        if script.starts_with("error") {
+            // Where Redis's own line ends.
+            assert_eq!(reply, Reply::Error(b"X Y".to_vec()), "{script}");
+        }
         assert_eq!(conn.call(&["EVAL", "return 7", "0"]), Reply::Int(7), "{script}");
     }
 }

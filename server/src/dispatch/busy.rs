@@ -22,6 +22,7 @@ use crate::command::Flags;
 use crate::commands::functions::reply_stats;
 use crate::commands::{Found, TABLE};
 use crate::script::registry::{Kill, Running};
+use crate::server::WorkerStats;
 
 /// How often the sockets are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -69,7 +70,8 @@ impl Node {
             self.answer_visitors();
             self.answer_waiting();
         }
-        self.server.scripts.is_to_end() || self.server.is_stopping.load(Relaxed)
+        // Of two that run too long, one that has written is not ended with the other.
+        self.server.scripts.is_to_end() && !has_written || self.server.is_stopping.load(Relaxed)
     }
 
     /// What is called now and then while a script keeps this worker busy.
@@ -207,8 +209,11 @@ impl Node {
             _ => Err(self.server.scripts.busy_error()),
         };
         if let Err(error) = outcome {
+            let text = error.wire();
+            self.stats.reject(row.map(|row| row.id), &text);
+            WorkerStats::add(&self.own_stats().error_replies, 1);
             out.clear();
-            Reply::new(&mut out, proto).error(error.wire());
+            Reply::new(&mut out, proto).error(text);
         }
         Some(out)
     }

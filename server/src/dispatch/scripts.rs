@@ -215,7 +215,7 @@ impl Node {
         sha: Option<Sha>,
     ) {
         let (start, proto) = (out.len(), client.proto);
-        if !self.monitors.is_empty() {
+        if script.is_run() && !self.monitors.is_empty() {
             // Before the lines of what it calls.
             let call = Call {
                 address: Some((client.is_unix, &client.address)),

@@ -453,7 +453,8 @@ impl Lua {
         let status = self.call_protected(n_args, ffi::LUA_MULTRET, handler);
         native.set(depth);
         // Any number of results has come; what is pushed on top of them needs its room.
-        if status == 0 && !self.room(ffi::LUA_MINSTACK) {
+        const ROOM: c_int = 4;
+        if status == 0 && !self.room(ROOM) {
             self.set_top(function - 1);
             self.push_string(b"stack overflow");
             return ffi::LUA_ERRRUN;

@@ -36,6 +36,9 @@ pub(super) fn push_library(lua: Lua) {
     }
 }
 
+/// Why a value has no room, but for the elements of arrays.
+const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
+
 fn pack(lua: Lua) -> Result<c_int, Raise> {
     let n = lua.top();
     if n == 0 {
@@ -212,7 +215,7 @@ fn unpack_from(lua: Lua, bytes: &[u8], limit: Option<i64>, offset: i64) -> Resul
     let mut reader = Reader { lua, bytes, at: offset as usize };
     let mut n = 0;
     while reader.at < bytes.len() && i64::from(n) < limit {
-        reader.value("too many return values at once; use unpack_one or unpack_limit instead.")?;
+        reader.value(TOO_MANY)?;
         n += 1;
     }
     if asked > 0 {
@@ -304,12 +307,11 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, n: u64) -> Result<(), Raise> {
-        const IN_MAP: &str = "in function mp_decode_to_lua_hash";
         let lua = self.lua;
         lua.push_table(0, 0);
         for _ in 0..n {
-            self.value(IN_MAP)?;
-            self.value(IN_MAP)?;
+            self.value(TOO_MANY)?;
+            self.value(TOO_MANY)?;
             if lua.is_nil(-2) || lua.kind(-2) == LUA_TNUMBER && lua.number(-2).is_some_and(f64::is_nan) {
                 let what = if lua.is_nil(-2) { "nil" } else { "NaN" };
                 return Err(Raise::Plain(format!("table index is {what}").into_bytes()));

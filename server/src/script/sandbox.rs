@@ -406,7 +406,12 @@ fn set_metatable(lua: Lua) -> Result<i32, Raise> {
 
 /// `pcall`; of an error table, scripts get the text.
 fn protected_call(lua: Lua) -> Result<i32, Raise> {
-    check_any(lua, 1)?;
+    if lua.top() == 0 {
+        // Redis calls what it has put there for the result.
+        lua.push_bool(false);
+        lua.push_string(b"attempt to call a boolean value");
+        return Ok(2);
+    }
     let n_args = lua.top() - 1;
     let status = lua.call_from_native(n_args, 0);
     lua.go_on()?;
