@@ -103,6 +103,18 @@ pub enum Script {
     EvalSha,
     /// SCRIPT LOAD
     Load,
+    Fcall,
+    /// FUNCTION LOAD
+    LoadLibrary,
+    /// FUNCTION RESTORE
+    RestoreLibraries,
+}
+
+impl Script {
+    /// Whether a script runs that may call commands.
+    pub const fn is_run(self) -> bool {
+        matches!(self, Self::Eval | Self::EvalSha | Self::Fcall)
+    }
 }
 
 /// Commands that change how the dispatcher treats their client.
@@ -220,8 +232,13 @@ impl Command {
 
     /// Whether it may change a key. A script may, unless its command is for reading alone.
     pub const fn is_write(&self) -> bool {
-        let is_run = matches!(self.handler, Handler::Script(Script::Eval | Script::EvalSha));
+        let is_run = self.runs_scripts();
         self.flags.has(Flags::WRITE) || is_run && !self.flags.has(Flags::READONLY)
+    }
+
+    /// Whether it runs a script, which may say more of itself than the row does.
+    pub const fn runs_scripts(&self) -> bool {
+        matches!(self.handler, Handler::Script(script) if script.is_run())
     }
 
     /// All ACL categories: those of the row and those that the flags imply.

@@ -49,6 +49,9 @@ pub struct WorkerStats {
     /// Reads and writes of client sockets.
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+    /// Memory of Lua, for scripts and for functions.
+    pub script_lua_bytes: AtomicU64,
+    pub function_lua_bytes: AtomicU64,
     /// Of the last second.
     pub commands_per_s: AtomicU64,
     pub bytes_in_per_s: AtomicU64,
@@ -150,6 +153,8 @@ pub struct Server {
     pub subscriptions: crate::pubsub::Subscriptions,
     /// The scripts that EVALSHA finds.
     pub scripts: crate::script::Registry,
+    /// The libraries whose functions FCALL calls.
+    pub functions: crate::script::functions::Functions,
 }
 
 impl Server {
@@ -192,6 +197,7 @@ impl Server {
             prefixes: crate::tracking::Prefixes::default(),
             subscriptions: crate::pubsub::Subscriptions::default(),
             scripts: crate::script::Registry::default(),
+            functions: crate::script::functions::Functions::default(),
         }
     }
 

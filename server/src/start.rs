@@ -111,7 +111,7 @@ fn serve(startup: Startup) -> Result<(), String> {
         let id = ShardId(at as u8);
         let server = server.clone();
         let listeners = if at == 0 { listeners.take() } else { None };
-        let placing = if at == 0 { placing.clone() } else { Vec::new() };
+        let placing = placing.clone();
         let core = cores.pin_for(at, n_threads);
         let worker = move || {
             if let Some(core) = core {

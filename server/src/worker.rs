@@ -11,9 +11,9 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::event::Event;
@@ -87,7 +87,8 @@ pub struct Worker {
     mesh: Mesh,
     server: Arc<Server>,
     connections: Vec<Option<Connection>>,
-    arrivals: Receiver<Arrival>,
+    /// Shared with what runs while a script keeps this worker busy.
+    arrivals: Arc<Mutex<Receiver<Arrival>>>,
     /// Only worker 0 listens; it hands connections out.
     listeners: Option<Listeners>,
     /// What waits at them that the poll will not tell of again.
@@ -128,8 +129,12 @@ pub struct WorkerParts {
 }
 
 impl Worker {
-    pub fn new(parts: WorkerParts) -> Self {
+    pub fn new(mut parts: WorkerParts) -> Self {
         let now = Instant::now();
+        let arrivals = Arc::new(Mutex::new(parts.arrivals));
+        if parts.node.id.0 != 0 {
+            parts.node.while_scripts_run(accept::hand_back(&parts.node, arrivals.clone(), &parts.placing));
+        }
         let purging = (parts.node.id.0 == 0).then(Purging::default);
         Self {
             poll: parts.poll,
@@ -137,7 +142,7 @@ impl Worker {
             mesh: parts.mesh,
             server: parts.server,
             connections: Vec::new(),
-            arrivals: parts.arrivals,
+            arrivals,
             listeners: parts.listeners,
             left: Left::Nothing,
             placing: parts.placing,

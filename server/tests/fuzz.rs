@@ -83,6 +83,7 @@ const ERRORS_ONLY: &[&str] = &[
     "latency|graph",
     "script|debug",
     "script|kill",
+    "function|kill",
 ];
 
 #[test]
@@ -358,9 +359,8 @@ fn is_harmless(argv: &Argv) -> bool {
         ("shutdown" | "sync" | "psync" | "monitor" | "replicaof" | "slaveof" | "failover" | "migrate", _) => {
             false
         }
-        ("function", _) => false,
         // A mutation may make a loop without an end.
-        ("eval" | "evalsha" | "script", _) => !argv
+        ("eval" | "evalsha" | "script" | "function", _) => !argv
             .iter()
             .any(|a| memchr::memmem::find(a, b"while").is_some() || memchr::memmem::find(a, b"1e").is_some()),
         ("client", "pause" | "reply") => false,

@@ -122,3 +122,49 @@ fn pages_of_flushed_keys_go_back() {
         settles(&mut conn, "used_memory_rss", fresh + 9 * MIB, &format!("{kind:?}"));
     }
 }
+
+/// Scripts that fill Lua, keep what they can (the scripts themselves), and fail: all of it goes with SCRIPT FLUSH and FUNCTION FLUSH.
+#[test]
+fn what_scripts_took_goes_back() {
+    const SCRIPTS: &[&str] = &[
+        "local t = {} for i = 1, 300000 do t[i] = {i} end return #t",
+        "local s = 'x' for i = 1, 24 do s = s .. s end return #s",
+        "return #string.rep('x', 100 * 1024 * 1024)",
+        "local t = {} for i = 1, 1e9 do t[i] = i end",
+        "local t = {} for i = 1, 20000 do t[i] = coroutine.create(function() end) end return #t",
+        "collectgarbage('stop') local t for i = 1, 300000 do t = {i, string.rep('x', 50)} end return 1",
+        "local t = {} for i = 1, 200000 do t[i] = 'some text' .. i end return #cjson.encode(t)",
+        "for i = 1, 2000 do redis.call('RPUSH', KEYS[1], string.rep('y', 1000)) end return 1",
+    ];
+    let literal = format!("return #'{}'", "x".repeat(1_000_000));
+    let library = format!(
+        "local kept = '{}' redis.register_function('kept', function() return #kept end)",
+        "z".repeat(1_000_000)
+    );
+    for kind in KINDS {
+        let server = Server::start(kind, &[]);
+        let mut conns: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+        let fresh = (info(&mut conns[0], "used_memory"), info(&mut conns[0], "used_memory_rss"));
+        for (at, conn) in conns.iter_mut().enumerate() {
+            for script in SCRIPTS {
+                conn.call(&["EVAL", script, "1", &format!("key:{at}")]);
+            }
+            for n in 0..20 {
+                conn.call(&["EVAL", &format!("{literal} + {n}"), "0"]);
+                let library =
+                    format!("#!lua name=l{n}\n{}", library.replace("'kept'", &format!("'kept{n}'")));
+                conn.call(&["FUNCTION", "LOAD", &library]);
+                assert!(!conn.call(&["FCALL", &format!("kept{n}"), "0"]).is_error());
+            }
+        }
+        let conn = &mut conns[0];
+        let held = info(conn, "used_memory") - fresh.0;
+        assert!(held > 40 * MIB, "{kind:?}: {} MiB", held / MIB);
+        for command in [vec!["FLUSHALL"], vec!["SCRIPT", "FLUSH"], vec!["FUNCTION", "FLUSH"]] {
+            assert!(!conn.call(&command).is_error());
+        }
+        settles(conn, "used_memory", fresh.0 + MIB, &format!("{kind:?}"));
+        settles(conn, "used_memory_rss", fresh.1 + 16 * MIB, &format!("{kind:?}"));
+        assert_eq!(info(conn, "used_memory_vm_total"), 0);
+    }
+}

@@ -28,6 +28,9 @@ const ENDLESS: &[&str] = &[
     "return string.find(string.rep('a', 30), string.rep('a?', 30) .. 'b')",
     "local c = coroutine.wrap(function() while true do coroutine.yield() end end) while true do c() end",
     "table.insert({}, -1e9, 1)",
+    "for i = 1, 1e9 do local s = string.rep('x', 1e6) end",
+    "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+    "xpcall(function() while true do end end, function() while true do end end)",
 ];
 
 #[test]
@@ -57,6 +60,42 @@ fn each_ends_in_an_error_and_the_server_serves_on() {
     }
 }
 
+/// Native functions that hand on any number of values.
+#[test]
+fn many_results_have_their_room() {
+    const FILL: &str = "local t = {} for i = 1, N do t[i] = i end ";
+    const SCRIPTS: &[&str] = &[
+        "return #{pcall(unpack, t)}",
+        "return #{xpcall(function() return unpack(t) end, error)}",
+        "return #{xpcall(error, function() return unpack(t) end)}",
+        "return #{pcall(pcall, pcall, unpack, t)}",
+        "return #{coroutine.resume(coroutine.create(function() return unpack(t) end))}",
+        "return #{load(function() t[1] = {} return unpack(t) end)}",
+        "return #{string.gsub('abc', '%w', function() return unpack(t) end)}",
+        "return #{pcall(redis.call, 'PING', unpack(t))}",
+        "return #{pcall(cjson.encode, unpack(t))}",
+        "return #{pcall(math.max, unpack(t))}",
+        "return #{pcall(redis.error_reply, unpack(t))}",
+        "return #{pcall(string.format, string.rep('%d', #t), unpack(t))}",
+        "return #{pcall(cmsgpack.unpack, cmsgpack.pack(unpack(t)))}",
+        "return #{pcall(struct.unpack, string.rep('B', #t), string.rep('x', #t))}",
+    ];
+    let server = Server::start(Kind::Skerry { threads: 2 }, &[]);
+    let mut conn = server.connect();
+    for n in [1, 15, 16, 17, 18, 19, 20, 21, 22, 30, 100, 2000, 7900, 7970, 7990, 7999] {
+        for script in SCRIPTS {
+            let script = [&FILL.replace('N', &n.to_string()), *script].concat();
+            match conn.call(&["EVAL", &script, "0"]) {
+                Reply::Int(n) => assert!(n > 0, "{script}"),
+                Reply::Error(_) => {}
+                reply => panic!("{script}: {reply:?}"),
+            }
+        }
+    }
+    let nested = "local f = pcall for i = 1, 250 do local g = f f = function() return pcall(g, error) end end return tostring(f())";
+    assert_eq!(conn.call(&["EVAL", nested, "0"]), Reply::Bulk(b"true".to_vec()));
+}
+
 #[test]
 fn no_line_end_of_a_script_reaches_the_wire() {
     let server = Server::start(Kind::Skerry { threads: 1 }, &[]);
@@ -66,8 +105,14 @@ fn no_line_end_of_a_script_reaches_the_wire() {
         "return {err='X Y\\r\\n+INJECTED'}",
         "return {ok='X\\r\\n+INJECTED'}",
         "error(redis.error_reply('X Y\\r\\n+INJECTED'))",
+        "return {big_number='1\\r\\n+INJECTED'}",
+        "return {double=1, map={['\\r\\n+INJECTED']='\\r\\n+INJECTED'}}",
     ] {
-        conn.call(&["EVAL", script, "0"]);
+        let reply = conn.call(&["EVAL", script, "0"]);
+        if script.starts_with("error") {
+            // Where Redis's own line ends.
+            assert_eq!(reply, Reply::Error(b"X Y".to_vec()), "{script}");
+        }
         assert_eq!(conn.call(&["EVAL", "return 7", "0"]), Reply::Int(7), "{script}");
     }
 }

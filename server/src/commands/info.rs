@@ -339,12 +339,7 @@ fn memory(facts: &Facts<'_>, out: &mut String) {
         "total_system_memory" => total,
         "total_system_memory_human" => human(total),
     }
-    neutral! { out;
-        "used_memory_lua:0" "used_memory_vm_eval:0" "used_memory_lua_human:0B" "used_memory_scripts_eval:0"
-        "number_of_cached_scripts:0" "number_of_functions:0" "number_of_libraries:0" "used_memory_vm_functions:0"
-        "used_memory_vm_total:0" "used_memory_vm_total_human:0B" "used_memory_functions:0" "used_memory_scripts:0"
-        "used_memory_scripts_human:0B"
-    }
+    write_scripts(out, server);
     fields! { out;
         "maxmemory" => config.maxmemory,
         "maxmemory_human" => human(config.maxmemory),
@@ -370,6 +365,29 @@ fn memory(facts: &Facts<'_>, out: &mut String) {
         "active_defrag_running" => 0,
         "lazyfree_pending_objects" => facts.sum(Part::HasGarbage),
         "lazyfreed_objects" => 0,
+    }
+}
+
+/// Scripts and functions: the states of Lua, and what is kept of texts beside them.
+fn write_scripts(out: &mut String, server: &Server) {
+    let of_scripts = server.sum(|worker| &worker.script_lua_bytes);
+    let of_functions = server.sum(|worker| &worker.function_lua_bytes);
+    let (n_scripts, script_bytes) = server.scripts.size();
+    let (n_libraries, n_functions, function_bytes) = server.functions.size();
+    fields! { out;
+        "used_memory_lua" => of_scripts,
+        "used_memory_vm_eval" => of_scripts,
+        "used_memory_lua_human" => human(of_scripts),
+        "used_memory_scripts_eval" => script_bytes,
+        "number_of_cached_scripts" => n_scripts,
+        "number_of_functions" => n_functions,
+        "number_of_libraries" => n_libraries,
+        "used_memory_vm_functions" => of_functions,
+        "used_memory_vm_total" => of_scripts + of_functions,
+        "used_memory_vm_total_human" => human(of_scripts + of_functions),
+        "used_memory_functions" => function_bytes,
+        "used_memory_scripts" => script_bytes + function_bytes,
+        "used_memory_scripts_human" => human((script_bytes + function_bytes) as u64),
     }
 }
 
@@ -429,7 +447,7 @@ fn stats(facts: &Facts<'_>, out: &mut String) {
         "expire_cycle_cpu_milliseconds" => 0,
         "evicted_keys" => facts.sum(Part::Evicted),
         "evicted_clients" => server.workers.iter().map(|worker| worker.evicted_clients.load(Relaxed)).sum::<u64>(),
-        "evicted_scripts" => 0,
+        "evicted_scripts" => facts.server.scripts.n_evicted(),
         "total_eviction_exceeded_time" => 0,
         "current_eviction_exceeded_time" => 0,
         "keyspace_hits" => facts.sum(Part::Hits),

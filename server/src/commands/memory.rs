@@ -112,8 +112,12 @@ fn memory_stats_merge(conn: &mut Conn<'_>, parts: &[&[u8]], _args: Args<'_>) -> 
     let clients = sum(0);
     ints(reply, &[("peak.allocated", peak), ("total.allocated", used), ("startup.allocated", startup)]);
     ints(reply, &[("replication.backlog", 0), ("replica.fullsync.buffer", 0), ("clients.slaves", 0)]);
-    ints(reply, &[("clients.normal", clients), ("cluster.links", 0), ("aof.buffer", 0), ("lua.caches", 0)]);
-    ints(reply, &[("functions.caches", 0), ("script.VMs", 0)]);
+    ints(reply, &[("clients.normal", clients), ("cluster.links", 0), ("aof.buffer", 0)]);
+    let server = conn.server;
+    let (scripts, functions) = (server.scripts.size().1 as i64, server.functions.size().2 as i64);
+    let states =
+        server.sum(|worker| &worker.script_lua_bytes) + server.sum(|worker| &worker.function_lua_bytes);
+    ints(reply, &[("lua.caches", scripts), ("functions.caches", functions), ("script.VMs", states as i64)]);
     for (db, _, bytes) in &databases {
         reply.bulk(format!("db.{db}").as_bytes());
         reply.map(2);

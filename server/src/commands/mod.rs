@@ -14,6 +14,7 @@ pub mod docs;
 mod doctor;
 mod draw;
 pub mod dump;
+pub mod functions;
 pub mod generic;
 pub mod geo;
 pub mod hash;
@@ -95,6 +96,7 @@ const GROUPS: &[(&str, &[Command])] = &[
     ("stream", stream::COMMANDS),
     ("pubsub", pubsub::COMMANDS),
     ("scripting", scripting::COMMANDS),
+    ("scripting", functions::COMMANDS),
     ("vectorset", vectorset::COMMANDS),
 ];
 

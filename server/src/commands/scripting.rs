@@ -11,13 +11,13 @@ use crate::command::{Acl, Command, Conn, Flags, Handler, KeyFlags, Script, count
 use crate::error::{CommandError, Outcome};
 use crate::script::registry::{Kill, parse_sha};
 
-const RUNS: Flags = Flags::MOVABLEKEYS
+pub(super) const RUNS: Flags = Flags::MOVABLEKEYS
     .with(Flags::NO_MANDATORY_KEYS)
     .with(Flags::NOSCRIPT)
     .with(Flags::SKIP_MONITOR)
     .with(Flags::STALE);
-const WRITES: KeyFlags = KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE);
-const READS: KeyFlags = KeyFlags::RO.with(KeyFlags::ACCESS);
+pub(super) const WRITES: KeyFlags = KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE);
+pub(super) const READS: KeyFlags = KeyFlags::RO.with(KeyFlags::ACCESS);
 
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[

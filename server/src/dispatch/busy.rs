@@ -1,7 +1,7 @@
 //! While a script runs too long: its own worker answers from Lua's hook.
 //!
 //! The loop stands still, so what is needed is done here, on the sockets themselves: connections are accepted and requests are
-//! answered `BUSY`, all but SCRIPT KILL and FUNCTION KILL, which are carried out. A request that Redis allows while it is busy and
+//! answered `BUSY`, all but SCRIPT KILL, FUNCTION KILL and FUNCTION STATS, which are carried out. A request that Redis allows while it is busy and
 //! that is none of these waits for the end of the script, as does everything behind it. Other workers see the registry's flag and
 //! answer `BUSY` in their gate. Nothing here touches a key.
 
@@ -12,15 +12,17 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use skerry_resp::reply::{Proto, Reply};
 use skerry_resp::request::{Limits, Parsed, Parser};
 
 use super::Node;
 use crate::args::Args;
 use crate::client::{Closing, Parked};
 use crate::command::Flags;
+use crate::commands::functions::reply_stats;
 use crate::commands::{Found, TABLE};
-use crate::error::CommandError;
-use crate::script::registry::Kill;
+use crate::script::registry::{Kill, Running};
+use crate::server::WorkerStats;
 
 /// How often the sockets are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -28,10 +30,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKED_AT_BYTES: usize = 16 << 10;
 /// Connections accepted while a script runs; more wait.
 const MAX_VISITORS: usize = 128;
-
-pub const BUSY: CommandError = CommandError::text(
-    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-);
 
 /// A connection that came while a script ran, until the loop takes it.
 pub struct Visitor {
@@ -45,19 +43,40 @@ pub struct Visitor {
 pub(super) struct Busy {
     pub(super) last_look: Option<Instant>,
     visitors: Vec<Visitor>,
+    /// Hands new connections to a worker that can answer them.
+    hand_back: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl Node {
-    /// Called by the hook of a script that runs too long; true if it is to end.
-    pub(super) fn while_busy(&mut self, has_written: bool) -> bool {
-        self.server.scripts.set_busy(has_written);
+    /// Called by the hook of a script that runs too long; true if it is to end. `running` says which function that is, if it is one.
+    pub(super) fn while_busy(
+        &mut self,
+        has_written: bool,
+        running: impl FnOnce() -> Option<Running>,
+    ) -> bool {
+        if self.busy.last_look.is_none() || !self.server.scripts.is_busy() {
+            self.server.scripts.begin_busy(running());
+        }
+        if has_written {
+            self.server.scripts.set_writer();
+        }
         if self.busy.last_look.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
             self.busy.last_look = Some(Instant::now());
+            if let Some(hand_back) = &mut self.busy.hand_back {
+                hand_back();
+            }
+            self.write_waiting();
             self.accept_visitors();
             self.answer_visitors();
             self.answer_waiting();
         }
-        self.server.scripts.is_to_end() || self.server.is_stopping.load(Relaxed)
+        // Of two that run too long, one that has written is not ended with the other.
+        self.server.scripts.is_to_end() && !has_written || self.server.is_stopping.load(Relaxed)
+    }
+
+    /// What is called now and then while a script keeps this worker busy.
+    pub fn while_scripts_run(&mut self, hand_back: Box<dyn FnMut() + Send>) {
+        self.busy.hand_back = Some(hand_back);
     }
 
     /// Connections that came while a script ran: the loop's from here on.
@@ -87,14 +106,32 @@ impl Node {
     fn answer_visitors(&mut self) {
         let mut visitors = std::mem::take(&mut self.busy.visitors);
         visitors.retain_mut(|visitor| {
-            !visitor.is_trusted || self.answer_socket(visitor.stream.as_raw_fd()).is_ok()
+            !visitor.is_trusted || self.answer_socket(visitor.stream.as_raw_fd(), Proto::Resp2).is_ok()
         });
         self.busy.visitors = visitors;
     }
 
+    /// Replies that were ready before the script began, in its turn.
+    fn write_waiting(&mut self) {
+        for client in self.clients.iter_mut().filter(|client| client.fd >= 0 && client.closing == Closing::No)
+        {
+            while client.out_at < client.out.len() {
+                let piece = client.placed.next_piece(&client.out, client.out_at);
+                // SAFETY: the piece is of that length; the descriptor is open, for its connection is.
+                let n = unsafe {
+                    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                    libc::send(client.fd, piece.as_ptr().cast(), piece.len(), flags)
+                };
+                let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0) else { break };
+                client.placed.wrote(&mut client.out_at, n);
+                client.bytes_out += n as u64;
+            }
+        }
+    }
+
     /// Own clients that wait for nothing else.
     fn answer_waiting(&mut self) {
-        let idle: Vec<RawFd> = self
+        let idle: Vec<(RawFd, Proto)> = self
             .clients
             .iter()
             .filter(|client| {
@@ -108,16 +145,16 @@ impl Node {
                     && client.subscribed.is_none()
                     && (client.is_authenticated || self.config.requirepass.is_empty())
             })
-            .map(|client| client.fd)
+            .map(|client| (client.fd, client.proto))
             .collect();
-        for fd in idle {
+        for (fd, proto) in idle {
             // If it is gone, the loop finds out.
-            let _ = self.answer_socket(fd);
+            let _ = self.answer_socket(fd, proto);
         }
     }
 
     /// Answers the complete requests that wait in a socket, as far as they may be answered now.
-    fn answer_socket(&mut self, fd: RawFd) -> std::io::Result<()> {
+    fn answer_socket(&mut self, fd: RawFd, proto: Proto) -> std::io::Result<()> {
         let mut bytes = [0u8; LOOKED_AT_BYTES];
         // SAFETY: the buffer is ours, of that size; the descriptor is open, for its connection is.
         let n = unsafe {
@@ -142,7 +179,7 @@ impl Node {
             };
             let is_inline = bytes[at] != b'*';
             let text = if is_inline { parser.inline_text() } else { &bytes[..n] };
-            let Some(reply) = self.answer_while_busy(Args::new(text, &ranges)) else { break };
+            let Some(reply) = self.answer_while_busy(Args::new(text, &ranges), proto) else { break };
             replies.extend_from_slice(&reply);
             at = end;
         }
@@ -157,19 +194,27 @@ impl Node {
     }
 
     /// The reply of a request while a script runs; nothing if it has to wait.
-    fn answer_while_busy(&self, args: Args<'_>) -> Option<Vec<u8>> {
+    fn answer_while_busy(&self, args: Args<'_>, proto: Proto) -> Option<Vec<u8>> {
         let row = match TABLE.find(args) {
             Found::Row(row) => Some(row),
             _ => None,
         };
-        let error = |error: &CommandError| Some([b"-".as_slice(), &error.wire(), b"\r\n"].concat());
-        match row.map(|row| row.command.name) {
-            Some("script|kill") => match self.server.scripts.kill(Kill::Script) {
-                Ok(()) => Some(b"+OK\r\n".to_vec()),
-                Err(why) => error(&why),
-            },
-            _ if row.is_some_and(|row| row.command.flags.has(Flags::ALLOW_BUSY)) => None,
-            _ => error(&BUSY),
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, proto);
+        let outcome = match row.map(|row| (row.command.name, row.command.accepts(args.len()))) {
+            Some(("script|kill", true)) => self.server.scripts.kill(Kill::Script).map(|()| reply.ok()),
+            Some(("function|kill", true)) => self.server.scripts.kill(Kill::Function).map(|()| reply.ok()),
+            Some(("function|stats", true)) => reply_stats(&mut reply, &self.server),
+            _ if row.is_some_and(|row| row.command.flags.has(Flags::ALLOW_BUSY)) => return None,
+            _ => Err(self.server.scripts.busy_error()),
+        };
+        if let Err(error) = outcome {
+            let text = error.wire();
+            self.stats.reject(row.map(|row| row.id), &text);
+            WorkerStats::add(&self.own_stats().error_replies, 1);
+            out.clear();
+            Reply::new(&mut out, proto).error(text);
         }
+        Some(out)
     }
 }

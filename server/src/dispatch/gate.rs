@@ -9,9 +9,10 @@ use super::wave::Unknown;
 use super::{Node, PauseScope};
 use crate::args::Args;
 use crate::client::{Client, Parked, Queued};
-use crate::command::{Flags, Flow, Handler};
+use crate::command::{Command, Flags, Flow, Handler};
 use crate::commands::Row;
 use crate::error::CommandError;
+use crate::script::ScriptFlags;
 
 /// What the gates decide.
 pub(super) enum Verdict {
@@ -32,7 +33,9 @@ impl Node {
             || self.is_paused.is_some()
             || self.server.scripts.is_busy()
             || row.is_protected
-            || (self.memory.is_limited && row.command.flags.has(Flags::DENYOOM) && self.is_over_memory())
+            || (self.memory.is_limited
+                && (row.command.flags.has(Flags::DENYOOM) || row.command.runs_scripts())
+                && self.is_over_memory())
     }
 
     /// The gates, one after the other.
@@ -60,7 +63,7 @@ impl Node {
             return verdict;
         }
         if self.server.scripts.is_busy() && !command.flags.has(Flags::ALLOW_BUSY) {
-            return self.turn_away(client, row, super::busy::BUSY);
+            return self.turn_away(client, row, self.server.scripts.busy_error());
         }
         if client.is_monitor && command.flags.any(Flags::WRITE | Flags::READONLY | Flags::MAY_REPLICATE) {
             let text = "ERR Replica can't interact with the keyspace";
@@ -73,7 +76,7 @@ impl Node {
                 CommandError::text("ERR Command not allowed inside a transaction"),
             );
         }
-        if self.memory.is_limited && may_grow(client, row) {
+        if self.memory.is_limited && self.may_grow(client, row, args) {
             match self.make_room() {
                 Room::Enough => {}
                 Room::None => return self.turn_away(client, row, CommandError::OutOfMemory),
@@ -84,7 +87,7 @@ impl Node {
             }
         }
         if let Some(scope) = self.is_paused
-            && self.stands_still(client, row, scope)
+            && self.stands_still(client, row, args, scope)
         {
             self.paused.push(client.id);
             return Verdict::Parked(Parked::Pause);
@@ -130,16 +133,35 @@ impl Node {
         Some(self.turn_away(client, row, CommandError::Bytes(text.into_bytes())))
     }
 
-    fn stands_still(&self, client: &Client, row: &Row, scope: PauseScope) -> bool {
+    fn stands_still(&self, client: &Client, row: &Row, args: Args<'_>, scope: PauseScope) -> bool {
+        let may_write = |command: &Command, args| {
+            command.is_write() && self.script_flags(command, args).is_none_or(ScriptFlags::may_write)
+        };
         let writes = match row.command.handler {
             Handler::Flow(Flow::Exec) => {
-                client.multi.as_ref().is_some_and(|multi| multi.queue.iter().any(|q| q.command.is_write()))
+                let mut queue = client.multi.iter().flat_map(|multi| &multi.queue);
+                queue.any(|queued| may_write(queued.command, queued.args()))
             }
-            _ => row.command.is_write() || row.command.flags.has(Flags::MAY_REPLICATE),
+            _ => may_write(row.command, args) || row.command.flags.has(Flags::MAY_REPLICATE),
         };
         match scope {
             PauseScope::All => true,
             PauseScope::Writes => writes,
+        }
+    }
+
+    /// Whether a request is refused when memory is out: a command that may take more, or a transaction that has one.
+    fn may_grow(&self, client: &Client, row: &Row, args: Args<'_>) -> bool {
+        let may_grow = |command: &Command, args| {
+            command.flags.has(Flags::DENYOOM)
+                || command.runs_scripts()
+                    && self.script_flags(command, args).is_some_and(ScriptFlags::denies_oom)
+        };
+        match (row.command.handler, &client.multi) {
+            (Handler::Flow(Flow::Exec), Some(multi)) => {
+                multi.queue.iter().any(|queued| may_grow(queued.command, queued.args()))
+            }
+            _ => may_grow(row.command, args),
         }
     }
 
@@ -177,16 +199,6 @@ pub(super) fn pong_to_subscriber(reply: &mut Reply<'_>, args: Args<'_>) {
     reply.array(2);
     reply.bulk(b"pong");
     reply.bulk(if args.len() == 2 { args.get(1) } else { b"" });
-}
-
-/// Whether a request is refused when memory is out: a command that may take more, or a transaction that has one.
-fn may_grow(client: &Client, row: &Row) -> bool {
-    match (row.command.handler, &client.multi) {
-        (Handler::Flow(Flow::Exec), Some(multi)) => {
-            multi.queue.iter().any(|queued| queued.command.flags.has(Flags::DENYOOM))
-        }
-        _ => row.command.flags.has(Flags::DENYOOM),
-    }
 }
 
 const DEBUG_NOT_ALLOWED: CommandError = CommandError::text(

@@ -102,7 +102,7 @@ impl Node {
         self.memory.debt = (self.memory.debt + more).clamp(-far, far);
     }
 
-    fn own_stats(&self) -> &WorkerStats {
+    pub(super) fn own_stats(&self) -> &WorkerStats {
         &self.server.workers[usize::from(self.id.0)]
     }
 

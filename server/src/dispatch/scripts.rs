@@ -3,9 +3,10 @@
 //! The route is fixed before a script runs. One whose text proves that it touches its declared keys alone goes as a `Shard` command:
 //! here if they are all here, else they are lent. Every other gets all shards, as a `Roaming` command does. With one worker there is
 //! nobody to lend to, and a script waits only for jobs that hold keys.
-//! A call from a script is run as a command of EXEC is (`transaction::run_on_all`).
+//! Functions go the same way: their library's text proves it. A call from a script is run as a command of EXEC is (`transaction::run_on_all`).
 
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use skerry_resp::reply::{Proto, Reply};
 
@@ -17,14 +18,16 @@ use super::route::Step;
 use super::wave::Admit;
 use crate::args::Args;
 use crate::client::{Client, ClientId, Parked};
-use crate::command::{Flags, Handler, Script};
+use crate::command::{Command, Flags, Handler, Script};
 use crate::commands::Row;
+use crate::commands::functions::{key_count_of_function, read_load, read_restore};
 use crate::commands::scripting::{NO_SCRIPT, key_count};
 use crate::error::{CommandError, Outcome};
 use crate::message::HoldMode;
-use crate::script::registry::{parse_sha, sha_of};
-use crate::script::{Engine, Host, Program, Reach, Run, Source};
-use crate::server::WorkerStats;
+use crate::script::functions::Function;
+use crate::script::registry::{Running, parse_sha, sha_of};
+use crate::script::{Engine, Host, Program, Reach, Run, ScriptFlags, Sha, Source};
+use crate::server::{Server, WorkerStats};
 use crate::shard::{Shard, ShardId};
 use crate::vector;
 
@@ -37,15 +40,15 @@ impl Node {
         args: Args<'_>,
         admit: Admit,
     ) -> Step {
-        if script == Script::Load || self.n_shards() == 1 && self.holds.is_idle() {
-            self.run_script_here(client, row, script, args);
+        if !script.is_run() || self.n_shards() == 1 && self.holds.is_idle() {
+            self.run_script_here(client, row, script, args, None);
             return Step::Done;
         }
-        let reach = match self.reach_of(script, args) {
-            Some(reach) if key_count(args).is_ok() => reach,
+        let (reach, sha) = match self.reach_of(script, args) {
+            Some(found) if key_count(args).is_ok() => found,
             _ => {
                 // It answers an error.
-                self.run_script_here(client, row, script, args);
+                self.run_script_here(client, row, script, args, None);
                 return Step::Done;
             }
         };
@@ -54,12 +57,12 @@ impl Node {
                 if self.waits_for_all(client, admit) {
                     return Step::Parked;
                 }
-                self.run_script_here(client, row, script, args);
+                self.run_script_here(client, row, script, args, sha);
                 Step::Done
             }
             Reach::Declared if self.single_owner(row, args) == Some(self.id) => {
                 self.route_single(client, row, self.id, args, admit, |node, client, args| {
-                    node.run_script_here(client, row, script, args);
+                    node.run_script_here(client, row, script, args, sha);
                 })
             }
             reach => self.lend_to_script(client, row, args, reach),
@@ -86,24 +89,71 @@ impl Node {
         self.lend(client, LendPlan { row, args, multi: None, mode, keys, watch_mask: 0 })
     }
 
-    /// Which shards a script touches; `None` if there is no such script.
-    fn reach_of(&self, script: Script, args: Args<'_>) -> Option<Reach> {
+    /// Which shards a script touches, and its SHA-1 if that was computed; `None` if there is no such script.
+    fn reach_of(&self, script: Script, args: Args<'_>) -> Option<(Reach, Option<Sha>)> {
+        let Server { scripts, functions, .. } = &*self.server;
+        let engine = self.scripts.as_deref();
         match script {
-            Script::Eval => {
-                let known = self.server.scripts.get(&sha_of(args.get(1)));
-                Some(known.map_or_else(
-                    || Source::read(args.get(1)).map_or(Reach::Declared, |s| s.reach),
-                    |s| s.reach,
-                ))
+            Script::Eval | Script::EvalSha => {
+                let is_named = script == Script::EvalSha;
+                let sha = if is_named { parse_sha(args.get(1))? } else { sha_of(args.get(1)) };
+                let known = engine
+                    .and_then(|engine| engine.known_reach(&sha))
+                    .or_else(|| scripts.get(&sha).map(|source| source.reach));
+                let reach = match known {
+                    Some(reach) => reach,
+                    None if is_named => return None,
+                    // One that does not compile touches nothing.
+                    None => Source::read(args.get(1)).map_or(Reach::Declared, |source| source.reach),
+                };
+                Some((reach, Some(sha)))
             }
-            Script::EvalSha => Some(self.server.scripts.get(&parse_sha(args.get(1))?)?.reach),
-            Script::Load => Some(Reach::Declared),
+            Script::Fcall => {
+                let name = args.get(1);
+                let known = engine
+                    .and_then(|engine| engine.known_reach_of_function(name, functions))
+                    .or_else(|| functions.find(name).map(|(library, _)| library.reach));
+                known.map(|reach| (reach, None))
+            }
+            Script::Load | Script::LoadLibrary | Script::RestoreLibraries => Some((Reach::Declared, None)),
         }
     }
 
-    /// Whether a script inside a transaction needs all shards. One that is not known yet may be when its turn comes.
+    /// Whether a script inside a transaction needs all shards. One that is not known yet may be when its turn comes, and one that is
+    /// known may be another if a library is loaded before.
     pub(super) fn takes_all_shards(&self, script: Script, args: Args<'_>) -> bool {
-        self.reach_of(script, args) != Some(Reach::Declared)
+        let is_loading = matches!(script, Script::LoadLibrary | Script::RestoreLibraries);
+        is_loading || self.reach_of(script, args).is_none_or(|(reach, _)| reach != Reach::Declared)
+    }
+
+    /// What a script says of itself, as far as that is known before it runs.
+    pub(super) fn script_flags(&self, command: &Command, args: Args<'_>) -> Option<ScriptFlags> {
+        match command.handler {
+            Handler::Script(Script::Eval) => ScriptFlags::of_text(args.get(1)),
+            Handler::Script(Script::EvalSha) => {
+                Some(self.server.scripts.get(&parse_sha(args.get(1))?)?.flags)
+            }
+            Handler::Script(Script::Fcall) => {
+                let (library, index) = self.server.functions.find(args.get(1))?;
+                Some(library.functions[index].flags)
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets scripts and functions that were flushed, now and then.
+    pub fn follow_flushes(&mut self) {
+        if let Some(engine) = &mut self.scripts {
+            engine.follow(&self.server.scripts, &self.server.functions);
+        }
+        self.tell_lua_memory();
+    }
+
+    fn tell_lua_memory(&self) {
+        let (of_scripts, of_functions) = self.scripts.as_ref().map_or((0, 0), |engine| engine.used_bytes());
+        let own = self.own_stats();
+        own.script_lua_bytes.store(of_scripts as u64, Relaxed);
+        own.function_lua_bytes.store(of_functions as u64, Relaxed);
     }
 
     fn run_script_here(
@@ -112,11 +162,12 @@ impl Node {
         row: &'static Row,
         script: Script,
         args: Args<'_>,
+        sha: Option<Sha>,
     ) {
         self.is_queue_tracked = client.notes_reads();
         let mut out = std::mem::take(&mut self.script_out);
         out.clear();
-        self.script_into(client, row, script, args, &mut [], &mut out);
+        self.script_with_sha(client, row, script, args, &mut [], &mut out, sha);
         self.push_reply(client, &out);
         self.script_out = out;
         self.serve_blocked();
@@ -148,8 +199,23 @@ impl Node {
         others: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) {
+        self.script_with_sha(client, row, script, args, others, out, None);
+    }
+
+    /// The same for a script whose SHA-1 may be known.
+    #[expect(clippy::too_many_arguments, reason = "a run is all of these")]
+    fn script_with_sha(
+        &mut self,
+        client: &mut Box<Client>,
+        row: &'static Row,
+        script: Script,
+        args: Args<'_>,
+        others: &mut [(ShardId, Box<Shard>)],
+        out: &mut Vec<u8>,
+        sha: Option<Sha>,
+    ) {
         let (start, proto) = (out.len(), client.proto);
-        if !self.monitors.is_empty() {
+        if script.is_run() && !self.monitors.is_empty() {
             // Before the lines of what it calls.
             let call = Call {
                 address: Some((client.is_unix, &client.address)),
@@ -158,39 +224,53 @@ impl Node {
             self.write_line(&call, args);
         }
         let mut engine = self.scripts.take().unwrap_or_else(|| Box::new(Engine::new(LIMIT_BYTES)));
+        engine.follow(&self.server.scripts, &self.server.functions);
         let outcome = match script {
             Script::Load => self.load_script(&mut engine, args, proto, out),
-            Script::Eval | Script::EvalSha => {
-                self.find_script(&mut engine, script, args).and_then(|program| {
+            Script::LoadLibrary => self.load_library(&mut engine, args, proto, out),
+            Script::RestoreLibraries => self.restore_libraries(&mut engine, args, proto, out),
+            Script::Eval | Script::EvalSha | Script::Fcall => {
+                self.find_program(&mut engine, script, args, sha).and_then(|(program, n_keys)| {
                     // Other workers search sets without asking: not until the script is over.
-                    let run = || self.run_program(&mut engine, program, client, row, args, others, out);
+                    let run =
+                        || self.run_program(&mut engine, &program, n_keys, client, row, args, others, out);
                     vector::withhold(run)
                 })
             }
         };
         self.scripts = Some(engine);
+        self.tell_lua_memory();
         self.running = row.id;
         if let Err(error) = outcome {
             self.fail_into(out, start, proto, &error);
         }
     }
 
-    /// The script that the arguments name, compiled.
-    fn find_script(
+    /// The script or function that the arguments name, compiled, and how many keys they declare.
+    fn find_program(
         &mut self,
         engine: &mut Engine,
         script: Script,
         args: Args<'_>,
-    ) -> Result<Program, CommandError> {
+        sha: Option<Sha>,
+    ) -> Result<(Program, usize), CommandError> {
+        if script == Script::Fcall {
+            let program = engine.find_function(args.get(1), &self.server.functions)?;
+            return Ok((program, key_count_of_function(args)?));
+        }
         let registry = &self.server.scripts;
         let is_named = script == Script::EvalSha;
-        let sha = if is_named { parse_sha(args.get(1)).ok_or(NO_SCRIPT)? } else { sha_of(args.get(1)) };
-        key_count(args)?;
+        let sha = match sha {
+            Some(sha) => sha,
+            None if is_named => parse_sha(args.get(1)).ok_or(NO_SCRIPT)?,
+            None => sha_of(args.get(1)),
+        };
+        let n_keys = key_count(args)?;
         if let Some(program) = engine.find(&sha, registry) {
-            return Ok(program);
+            return Ok((program, n_keys));
         }
         if let Some(source) = registry.get(&sha) {
-            return engine.compile(&source);
+            return Ok((engine.compile(&source)?, n_keys));
         }
         if is_named {
             return Err(NO_SCRIPT);
@@ -198,7 +278,7 @@ impl Node {
         let source = std::sync::Arc::new(Source::read(args.get(1))?);
         let program = engine.compile(&source)?;
         registry.add(source, false);
-        Ok(program)
+        Ok((program, n_keys))
     }
 
     /// SCRIPT LOAD
@@ -224,31 +304,66 @@ impl Node {
         Ok(())
     }
 
+    /// FUNCTION LOAD
+    fn load_library(
+        &mut self,
+        engine: &mut Engine,
+        args: Args<'_>,
+        proto: Proto,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let (policy, text) = read_load(args)?;
+        let library = engine.load_library(text, policy, &self.server.functions)?;
+        Reply::new(out, proto).bulk(&library.name);
+        Ok(())
+    }
+
+    /// FUNCTION RESTORE
+    fn restore_libraries(
+        &mut self,
+        engine: &mut Engine,
+        args: Args<'_>,
+        proto: Proto,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let (policy, texts) = read_restore(args)?;
+        engine.restore_libraries(texts, policy, &self.server.functions)?;
+        Reply::new(out, proto).ok();
+        Ok(())
+    }
+
     #[expect(clippy::too_many_arguments, reason = "a run is all of these")]
     fn run_program(
         &mut self,
         engine: &mut Engine,
-        program: Program,
+        program: &Program,
+        n_keys: usize,
         client: &mut Box<Client>,
         row: &'static Row,
         args: Args<'_>,
         others: &mut [(ShardId, Box<Shard>)],
         out: &mut Vec<u8>,
     ) -> Outcome {
+        // It was sent here for its declared keys; another worker has put another function in its place meanwhile.
+        let is_short = program.reach == Reach::All && self.n_shards() > 1 && others.is_empty();
+        if is_short && program.name.function().is_some() {
+            return Err(REPLACED);
+        }
         let is_read_only = row.command.flags.has(Flags::READONLY);
         let is_out_of_memory =
             self.memory.is_limited && self.is_over_memory() && matches!(self.make_room(), Room::None);
         program.flags.may_run(is_read_only, is_out_of_memory)?;
         let run = Run {
             args,
-            n_keys: key_count(args)?,
+            n_keys,
             proto: client.proto,
             is_read_only,
             is_out_of_memory,
             patience: Duration::from_millis(self.config.busy_reply_threshold),
         };
         let before = (client.db, client.proto);
-        let mut calls = Calls { node: self, client, others, script: args };
+        let function = program.name.function();
+        let mut calls = Calls { node: self, client, others, script: args, function, started: Instant::now() };
         let outcome = engine.run(&mut calls, program, &run, out);
         (client.db, client.proto) = before;
         if self.busy.last_look.take().is_some() {
@@ -260,7 +375,9 @@ impl Node {
 
 /// Calls of scripts have no connection of their own.
 const NOBODY: ClientId = ClientId(u64::MAX);
-/// Memory of one worker's Lua.
+const REPLACED: CommandError =
+    CommandError::text("TRYAGAIN the function was replaced by another while the call was on its way");
+/// Memory of each of a worker's Lua states.
 const LIMIT_BYTES: usize = 512 << 20;
 
 /// What the calls of a running script run on.
@@ -270,6 +387,8 @@ struct Calls<'a> {
     others: &'a mut [(ShardId, Box<Shard>)],
     /// The script's own arguments.
     script: Args<'a>,
+    function: Option<&'a Function>,
+    started: Instant,
 }
 
 impl Calls<'_> {
@@ -318,7 +437,14 @@ impl Host for Calls<'_> {
     }
 
     fn while_busy(&mut self, has_written: bool) -> bool {
-        self.node.while_busy(has_written)
+        let Self { function, script, started, .. } = *self;
+        self.node.while_busy(has_written, || {
+            Some(Running {
+                function: function?.name.clone(),
+                command: script.iter().map(Box::from).collect(),
+                started,
+            })
+        })
     }
 
     fn refuse(&mut self, row: Option<&'static Row>, error: &[u8]) {

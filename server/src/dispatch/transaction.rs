@@ -576,7 +576,7 @@ enum Direction {
 }
 
 impl Queued {
-    fn args(&self) -> Args<'_> {
+    pub(super) fn args(&self) -> Args<'_> {
         Args::new(&self.text, &self.ranges)
     }
 }

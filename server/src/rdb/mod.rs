@@ -10,6 +10,7 @@
 
 mod crc64;
 mod hash;
+mod libraries;
 mod list;
 mod listpack;
 mod lzf;
@@ -30,6 +31,7 @@ use crate::config::Config;
 use crate::error::CommandError;
 use crate::keyspace::{Loose, NewValue, Object, View};
 use crate::types::Limits;
+pub use libraries::{LibraryTexts, dump_libraries};
 use reader::Reader;
 use writer::Writer;
 use zset::Scores;

@@ -6,7 +6,9 @@ use skerry_resp::reply::{Digits, Proto};
 use skerry_resp::request::ArgRange;
 
 use super::convert::{push_error, push_reply, with_code};
+use super::library::register_function;
 use super::lua::{Entry, LUA_TNUMBER, LUA_TSTRING, Lua, Raise, native};
+use super::machine::Purpose;
 use super::{Buffers, registry};
 use crate::args::Args;
 use crate::command::Flags;
@@ -27,9 +29,9 @@ const REPLICATION: [(&[u8], f64); 5] = [
 ];
 const REPL_ALL: i64 = 3;
 
-/// Puts the table `redis` among the globals at `globals`.
-pub(super) fn install(lua: Lua, globals: c_int) {
-    let functions: [(&[u8], Entry); 12] = [
+/// The table `redis`, onto the stack.
+pub(super) fn push_library(lua: Lua, purpose: Purpose) {
+    let functions: [(&[u8], Entry); 9] = [
         (b"call", native!(call)),
         (b"pcall", native!(protected_call)),
         (b"log", native!(log)),
@@ -38,26 +40,51 @@ pub(super) fn install(lua: Lua, globals: c_int) {
         (b"status_reply", native!(status_reply)),
         (b"setresp", native!(setresp)),
         (b"acl_check_cmd", native!(acl_check_cmd)),
-        (b"replicate_commands", native!(replicate_commands)),
         (b"set_repl", native!(set_repl)),
+    ];
+    let of_scripts: [(&[u8], Entry); 3] = [
+        (b"replicate_commands", native!(replicate_commands)),
         (b"breakpoint", native!(breakpoint)),
         (b"debug", native!(debug)),
     ];
     lua.push_table(0, 32);
+    set_functions(lua, &functions);
+    if purpose == Purpose::Scripts {
+        set_functions(lua, &of_scripts);
+    }
+    set_numbers(lua, &REPLICATION);
+    set_facts(lua);
+}
+
+/// What the code of a library sees of `redis` while it is loaded, onto the stack.
+pub(super) fn push_loader(lua: Lua) {
+    lua.push_table(0, 8);
+    set_functions(lua, &[(b"register_function", native!(register_function)), (b"log", native!(log))]);
+    set_facts(lua);
+}
+
+fn set_functions(lua: Lua, functions: &[(&[u8], Entry)]) {
     for (name, entry) in functions {
-        lua.push_native(entry, 0);
+        lua.push_native(*entry, 0);
         lua.set_named(-2, name);
     }
-    for (name, value) in LEVELS.iter().chain(&REPLICATION) {
+}
+
+fn set_numbers(lua: Lua, numbers: &[(&[u8], f64)]) {
+    for (name, value) in numbers {
         lua.push_number(*value);
         lua.set_named(-2, name);
     }
+}
+
+/// Levels of the log and the server's version.
+fn set_facts(lua: Lua) {
+    set_numbers(lua, &LEVELS);
     lua.push_string(REDIS_VERSION.as_bytes());
     lua.set_named(-2, b"REDIS_VERSION");
     let number = REDIS_VERSION.split('.').fold(0u32, |number, part| number << 8 | part.parse().unwrap_or(0));
     lua.push_number(f64::from(number));
     lua.set_named(-2, b"REDIS_VERSION_NUM");
-    lua.set_named(globals, b"redis");
 }
 
 fn call(lua: Lua) -> Result<c_int, Raise> {
@@ -225,7 +252,7 @@ fn log(lua: Lua) -> Result<c_int, Raise> {
 }
 
 /// An error table of our own on the stack, to be raised.
-fn raise_error(lua: Lua, text: &str) -> Raise {
+pub(super) fn raise_error(lua: Lua, text: &str) -> Raise {
     push_error(lua, format!("ERR {text}").as_bytes());
     Raise::Top
 }

@@ -236,18 +236,21 @@ fn with_field(lua: Lua, name: &[u8], kind: i32, write: impl FnOnce()) -> bool {
     is_there
 }
 
+/// A text that ends no line.
+fn blanked(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect()
+}
+
 fn write_table(lua: Lua, script: Proto, reply: &mut Reply<'_>) {
     let text = || lua.string(-1).unwrap_or_default();
     let is_written = with_field(lua, b"err", LUA_TSTRING, || reply.error(text()))
         || with_field(lua, b"ok", LUA_TSTRING, || {
             reply.raw(b"+");
-            let blanked = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
-            let line: Vec<u8> = text().iter().map(blanked).collect();
-            reply.raw(&line);
+            reply.raw(&blanked(text()));
             reply.raw(b"\r\n");
         })
         || with_field(lua, b"double", LUA_TNUMBER, || reply.double(lua.number(-1).unwrap_or(0.0)))
-        || with_field(lua, b"big_number", LUA_TSTRING, || reply.big_number(text()))
+        || with_field(lua, b"big_number", LUA_TSTRING, || reply.big_number(&blanked(text())))
         || with_field(lua, b"map", LUA_TTABLE, || write_pairs(lua, script, reply, Pairs::Map))
         || with_field(lua, b"set", LUA_TTABLE, || write_pairs(lua, script, reply, Pairs::Set))
         || write_verbatim(lua, reply);

@@ -5,6 +5,7 @@
 
 use std::ffi::c_int;
 
+use super::convert::whole;
 use super::libraries::number;
 use super::lua::{Entry, Lua, Raise, native};
 use super::sandbox::wrong_type;
@@ -173,10 +174,12 @@ fn unpack(lua: Lua) -> Result<c_int, Raise> {
     let mut format = Format::argument(lua)?;
     let data = lua.string(2).ok_or_else(|| wrong_type(lua, 2, "string"))?;
     let start = if lua.is_nil(3) { 1.0 } else { number(lua, 3)? };
-    if start < 1.0 {
+    // Redis counts without a sign: an offset below 0 is one beyond every string.
+    let start = whole(start) as u64;
+    if start == 0 {
         return Err(Raise::argument(3, "offset must be 1 or greater"));
     }
-    let mut at = start as usize - 1;
+    let mut at = usize::try_from(start - 1).unwrap_or(usize::MAX);
     let mut n = 0;
     let too_short = || Raise::argument(2, "data string too short");
     while let Some((option, mut size)) = format.next()? {

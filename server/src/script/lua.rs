@@ -107,11 +107,14 @@ pub(super) unsafe fn enter(l: *mut ffi::lua_State, function: Native) -> c_int {
                 memory.n_native.set(memory.n_native.get() - 1);
                 return n;
             }
+            // What the function has pushed may leave no room.
+            lua.set_top(0);
             lua.push_string(b"not enough memory");
         }
         Ok(Err(raise)) => lua.push_raise(raise),
         Err(panic) => {
             lua.core().panic.set(Some(panic));
+            lua.set_top(0);
             lua.push_string(b"internal error");
         }
     }
@@ -446,8 +449,16 @@ impl Lua {
     pub(super) fn call_from_native(self, n_args: c_int, handler: c_int) -> Status {
         let native = &self.core().memory.n_native;
         let depth = native.replace(0);
+        let function = self.top() - n_args;
         let status = self.call_protected(n_args, ffi::LUA_MULTRET, handler);
         native.set(depth);
+        // Any number of results has come; what is pushed on top of them needs its room.
+        const ROOM: c_int = 4;
+        if status == 0 && !self.room(ROOM) {
+            self.set_top(function - 1);
+            self.push_string(b"stack overflow");
+            return ffi::LUA_ERRRUN;
+        }
         status
     }
 
@@ -491,6 +502,10 @@ impl Lua {
     /// Puts the error of a native function on the stack.
     #[cold]
     fn push_raise(self, raise: Raise) {
+        if !matches!(raise, Raise::Top) {
+            // What the function has pushed may leave no room.
+            self.set_top(0);
+        }
         match raise {
             Raise::Error(text) => {
                 let text = self.placed_text(1, text);
@@ -564,6 +579,10 @@ impl Lua {
         if core.started.get().elapsed() < core.patience.get() {
             return false;
         }
+        if core.is_loading() {
+            core.is_ending.set(true);
+            return true;
+        }
         let has_written = core.rules.get().has_written;
         let look = AssertUnwindSafe(|| core.with_host(|host| host.while_busy(has_written)));
         match catch_unwind(look) {
@@ -575,10 +594,19 @@ impl Lua {
         true
     }
 
+    /// What ends a script that is to end.
+    fn why_ended(self) -> &'static [u8] {
+        if self.core().is_loading() {
+            b"FUNCTION LOAD timeout"
+        } else {
+            b"Script killed by user with SCRIPT KILL..."
+        }
+    }
+
     /// An error if the script is known to be to end: no `pcall` of its own may hold it back.
     pub(super) fn go_on(self) -> Result<(), Raise> {
         match self.core().is_ending.get() {
-            true => Err(Raise::Plain(KILLED.to_vec())),
+            true => Err(Raise::Plain(self.why_ended().to_vec())),
             false => Ok(()),
         }
     }
@@ -588,7 +616,7 @@ impl Lua {
         match self.is_to_end() {
             true => {
                 self.watch(1);
-                Err(Raise::Plain(KILLED.to_vec()))
+                Err(Raise::Plain(self.why_ended().to_vec()))
             }
             false => Ok(()),
         }
@@ -631,8 +659,6 @@ pub(super) enum Library {
     Os,
 }
 
-const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
-
 /// Instructions between two looks at the clock, as in Redis.
 pub(super) const WATCH_EVERY: c_int = 100_000;
 
@@ -645,7 +671,7 @@ unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug)
         return;
     }
     lua.watch(1);
-    lua.unrefused(|| lua.push_string(KILLED));
+    lua.unrefused(|| lua.push_string(lua.why_ended()));
     // SAFETY: the error is on the top of the stack, and this frame owns nothing.
     unsafe { ffi::lua_error(l) };
 }

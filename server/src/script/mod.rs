@@ -5,18 +5,22 @@
 //! ```
 //!
 //! An `Engine` knows no node: whoever runs a script gives it a `Host` for that time. What it compiles is kept by the SHA-1 of its text
-//! (`registry` holds the texts for all workers). Knows no shard and no client.
+//! (`registry` holds the texts for all workers), functions by their names (`functions` holds the libraries). Scripts and functions
+//! have a Lua state each, as in Redis; both go when what was compiled in them is flushed. Knows no shard and no client.
 //!
 //! Cost: a call from a script copies its arguments once, into a buffer that is reused, and reads its reply where it was written.
 
 mod api;
 mod bits;
 mod convert;
+pub mod functions;
 mod json;
 mod json_reader;
 mod layout;
 mod libraries;
+mod library;
 mod lua;
+mod machine;
 mod msgpack;
 mod patterns;
 mod proof;
@@ -40,7 +44,11 @@ use skerry_resp::request::ArgRange;
 use crate::args::Args;
 use crate::commands::Row;
 use crate::error::CommandError;
-use lua::{LUA_ERRMEM, LUA_TTABLE, Lua, Memory, State};
+use crate::rdb::LibraryTexts;
+use functions::{Function, Functions, Library, Place, Policy};
+use library::Callables;
+use lua::Memory;
+use machine::{Machine, Purpose};
 use random::Random;
 pub use registry::{Reach, Registry, ScriptFlags, Sha, Source};
 
@@ -85,6 +93,8 @@ struct Core {
     patience: Cell<Duration>,
     /// The script is to end, whatever it catches.
     is_ending: Cell<bool>,
+    /// What a library has registered, while its code runs.
+    loading: RefCell<Option<Vec<Registered>>>,
     json: RefCell<Vec<json::JsonOptions>>,
     /// A panic below Lua, on its way to the caller.
     panic: Cell<Option<Box<dyn Any + Send>>>,
@@ -93,6 +103,14 @@ struct Core {
     /// The stand-in for the table of globals, and what scripts see as its metatable and the strings' (kept).
     globals_identity: Cell<usize>,
     shown_metatables: Cell<(i32, i32)>,
+    /// The real metatable of that stand-in, and the globals of a library that is being loaded (kept).
+    switch: Cell<(i32, i32)>,
+}
+
+/// A function that a library has registered, and its Lua function (kept).
+struct Registered {
+    function: Function,
+    reference: i32,
 }
 
 impl Core {
@@ -107,12 +125,19 @@ impl Core {
             started: Cell::new(Instant::now()),
             patience: Cell::default(),
             is_ending: Cell::new(false),
+            loading: RefCell::new(None),
             json: RefCell::default(),
             panic: Cell::new(None),
             protected: RefCell::default(),
             globals_identity: Cell::new(0),
             shown_metatables: Cell::new((0, 0)),
+            switch: Cell::new((0, 0)),
         }
+    }
+
+    /// Whether the code of a library runs.
+    fn is_loading(&self) -> bool {
+        self.loading.borrow().is_some()
     }
 
     /// Runs with the node, which nobody else has meanwhile.
@@ -132,13 +157,37 @@ struct Compiled {
     function: i32,
 }
 
-/// A script that is ready to run.
-#[derive(Clone, Copy)]
+/// A script or a function that is ready to run.
 pub struct Program {
-    /// The function, kept in Lua.
+    /// The Lua function, kept.
     function: i32,
     pub flags: ScriptFlags,
-    sha: Sha,
+    pub reach: Reach,
+    pub name: Name,
+}
+
+/// What a program is called by.
+pub enum Name {
+    Script(Sha),
+    Function(Place),
+}
+
+impl Name {
+    /// As errors tell it.
+    fn text(&self) -> Vec<u8> {
+        match self {
+            Self::Script(sha) => registry::hex(sha).into_bytes(),
+            Self::Function((library, index)) => library.functions[*index].name.to_vec(),
+        }
+    }
+
+    /// The function, if it is one.
+    pub fn function(&self) -> Option<&Function> {
+        match self {
+            Self::Script(_) => None,
+            Self::Function((library, index)) => Some(&library.functions[*index]),
+        }
+    }
 }
 
 /// One run of a script.
@@ -152,6 +201,15 @@ pub struct Run<'a> {
     pub is_out_of_memory: bool,
     /// How long it may run before others are told.
     pub patience: Duration,
+}
+
+impl Run<'_> {
+    /// Where the keys begin among the arguments.
+    const FIRST_KEY: usize = 3;
+
+    fn n_arguments(&self) -> usize {
+        self.args.len() - Self::FIRST_KEY - self.n_keys
+    }
 }
 
 /// Why a script has no reply of its own.
@@ -168,70 +226,137 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// A worker's Lua and its scripts.
-pub struct Engine {
-    state: State,
-    scripts: HashMap<Sha, Compiled>,
-    /// Scripts run since the collector's last step.
-    n_since_step: u32,
-    /// When so much is used after a script, everything is collected.
-    much_bytes: usize,
+/// Scripts and the Lua state in which they are compiled.
+struct Scripts {
+    machine: Machine,
+    compiled: HashMap<Sha, Compiled>,
 }
 
-/// As in Redis, the collector makes a step for so many scripts.
-const STEP_EVERY: u32 = 50;
-/// Memory of a state that is not worth a full collection.
-const MUCH_BYTES: usize = 4 << 20;
+/// A worker's Lua: what it has compiled, each state made when it is first needed.
+pub struct Engine {
+    memory_limit: usize,
+    scripts: Option<Scripts>,
+    callables: Option<Callables>,
+    /// What the registries counted when this was last compared with them.
+    n_flushes: u64,
+    n_losses: u64,
+}
 
 impl Engine {
     pub fn new(memory_limit: usize) -> Self {
-        let state = State::new(Box::new(Core::new()));
-        state.lua.unrefused(|| sandbox::build(state.lua));
-        state.core().memory.limit.set(memory_limit);
-        Self { state, scripts: HashMap::default(), n_since_step: 0, much_bytes: MUCH_BYTES }
+        Self { memory_limit, scripts: None, callables: None, n_flushes: 0, n_losses: 0 }
+    }
+
+    /// Forgets what has been flushed since, and the states that hold nothing else.
+    #[inline]
+    pub fn follow(&mut self, registry: &Registry, functions: &Functions) {
+        if self.n_flushes != registry.n_flushes() {
+            self.n_flushes = registry.n_flushes();
+            self.scripts = None;
+        }
+        if self.n_losses != functions.n_losses() {
+            self.n_losses = functions.n_losses();
+            let is_left = self.callables.as_mut().is_some_and(Callables::forget_gone);
+            if !is_left {
+                self.callables = None;
+            }
+        }
+    }
+
+    fn scripts(&mut self) -> &mut Scripts {
+        let memory_limit = self.memory_limit;
+        self.scripts.get_or_insert_with(|| Scripts {
+            machine: Machine::new(Purpose::Scripts, memory_limit),
+            compiled: HashMap::default(),
+        })
+    }
+
+    fn callables(&mut self) -> &mut Callables {
+        let memory_limit = self.memory_limit;
+        self.callables.get_or_insert_with(|| Callables::new(memory_limit))
     }
 
     /// A script that this worker has compiled.
     #[inline]
     pub fn find(&mut self, sha: &Sha, registry: &Registry) -> Option<Program> {
-        let compiled = self.scripts.get(sha)?;
-        if compiled.source.is_gone() {
-            self.state.lua.forget(compiled.function);
-            self.scripts.remove(sha);
+        let Scripts { machine, compiled } = self.scripts.as_mut()?;
+        let found = compiled.get(sha)?;
+        if found.source.is_gone() {
+            machine.lua().forget(found.function);
+            compiled.remove(sha);
             return None;
         }
-        registry.used(&compiled.source);
-        Some(Program { function: compiled.function, flags: compiled.source.flags, sha: *sha })
+        registry.used(&found.source);
+        let Source { flags, reach, .. } = *found.source;
+        Some(Program { function: found.function, flags, reach, name: Name::Script(*sha) })
+    }
+
+    /// Which shards a script touches that this worker has compiled.
+    pub fn known_reach(&self, sha: &Sha) -> Option<Reach> {
+        let found = self.scripts.as_ref()?.compiled.get(sha)?;
+        (!found.source.is_gone()).then_some(found.source.reach)
+    }
+
+    /// The same of a function.
+    pub fn known_reach_of_function(&self, name: &[u8], functions: &Functions) -> Option<Reach> {
+        let callables = self.callables.as_ref().filter(|_| self.n_losses == functions.n_losses())?;
+        callables.get(name).map(|program| program.reach)
     }
 
     /// Compiles a script.
     pub fn compile(&mut self, source: &Arc<Source>) -> Result<Program, CommandError> {
-        let function = self.compile_text(source.code())?;
-        if let Some(old) = self.scripts.insert(source.sha, Compiled { source: source.clone(), function }) {
-            self.state.lua.forget(old.function);
+        let Scripts { machine, compiled } = self.scripts();
+        let function = machine.compile(source.code(), c"@user_script").map_err(|why| {
+            CommandError::Bytes([b"ERR Error compiling script (new function): ".as_slice(), &why].concat())
+        })?;
+        if let Some(old) = compiled.insert(source.sha, Compiled { source: source.clone(), function }) {
+            machine.lua().forget(old.function);
         }
-        Ok(Program { function, flags: source.flags, sha: source.sha })
+        let Source { flags, reach, sha, .. } = **source;
+        Ok(Program { function, flags, reach, name: Name::Script(sha) })
     }
 
-    fn compile_text(&mut self, code: &[u8]) -> Result<i32, CommandError> {
-        let lua = self.state.lua;
-        if lua.load(code, c"@user_script") != 0 {
-            let why = lua.string(-1).unwrap_or(b"?");
-            let error = [b"ERR Error compiling script (new function): ", why].concat();
-            lua.pop(1);
-            return Err(CommandError::Bytes(error));
+    /// A function by its name.
+    pub fn find_function(&mut self, name: &[u8], functions: &Functions) -> Result<Program, CommandError> {
+        if let Some(callables) = &self.callables
+            && let Some(program) = callables.get(name)
+        {
+            return Ok(program);
         }
-        Ok(lua.unrefused(|| lua.keep()))
+        let (library, index) = functions.find(name).ok_or(CommandError::text("ERR Function not found"))?;
+        self.callables().load_known(&library)?;
+        let name = &library.functions[index].name;
+        self.callables().get(name).ok_or(CommandError::text("ERR Function not found"))
     }
 
-    /// Runs a compiled script, whose reply goes to the end of `out`.
+    /// Runs the code of a library and takes it in.
+    pub fn load_library(
+        &mut self,
+        text: &[u8],
+        policy: Policy,
+        functions: &Functions,
+    ) -> Result<Arc<Library>, CommandError> {
+        self.callables().load(text, policy, functions)
+    }
+
+    /// The same for those of a payload, all or none.
+    pub fn restore_libraries(
+        &mut self,
+        texts: LibraryTexts<'_>,
+        policy: Policy,
+        functions: &Functions,
+    ) -> Result<(), CommandError> {
+        self.callables().restore(texts, policy, functions)
+    }
+
+    /// Runs a program, whose reply goes to the end of `out`.
     ///
     /// # Panics
     /// If a command that it calls does.
     pub fn run(
         &mut self,
         host: &mut dyn Host,
-        program: Program,
+        program: &Program,
         run: &Run<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Failure> {
@@ -241,113 +366,39 @@ impl Engine {
             is_out_of_memory: run.is_out_of_memory && (flags.is_compatible || !flags.allow_oom),
             has_written: false,
         };
-        let lua = self.state.lua;
+        let is_function = matches!(program.name, Name::Function(_));
+        let machine = if is_function { &mut self.callables().machine } else { &mut self.scripts().machine };
+        let lua = machine.lua();
         lua.unrefused(|| {
             lua.push_kept(program.function);
-            sandbox::set_arguments(lua, run);
+            if is_function {
+                sandbox::push_strings(lua, run, Run::FIRST_KEY, run.n_keys);
+                sandbox::push_strings(lua, run, Run::FIRST_KEY + run.n_keys, run.n_arguments());
+            } else {
+                sandbox::set_arguments(lua, run);
+            }
         });
-        self.state.core().patience.set(run.patience);
-        self.call(host, rules, 0).map_err(|failed| failed.told_by(&registry::hex(&program.sha)))?;
-        lua.unrefused(|| {
-            convert::write_reply(lua, self.state.core().proto.get(), &mut Reply::new(out, run.proto))
-        });
-        self.tidy();
+        let n_args = if is_function { 2 } else { 0 };
+        machine
+            .call(host, rules, run.patience, n_args)
+            .map_err(|failed| failed.told_by(&program.name.text()))?;
+        machine.reply(&mut Reply::new(out, run.proto));
         Ok(())
     }
 
-    /// Calls the function below its arguments; its result is on the top of the stack, unless it failed.
-    fn call(&mut self, host: &mut dyn Host, rules: Rules, n_args: i32) -> Result<(), Failed> {
-        let (lua, core) = (self.state.lua, self.state.core());
-        core.rules.set(rules);
-        core.proto.set(Proto::Resp2);
-        // SAFETY: only the lifetime is widened. The pointer is taken out of the cell again before this function returns.
-        let host: NonNull<dyn Host> = unsafe { std::mem::transmute(NonNull::from(host)) };
-        core.host.set(Some(host));
-        core.started.set(Instant::now());
-        core.is_ending.set(false);
-        lua.watch(lua::WATCH_EVERY);
-        let status = lua.call_protected(n_args, 1, sandbox::HANDLER);
-        core.host.set(None);
-        lua.settle_memory();
-        if let Some(panic) = core.panic.take() {
-            lua.set_top(sandbox::N_FIXED);
-            std::panic::resume_unwind(panic);
-        }
-        if status == 0 {
-            return Ok(());
-        }
-        let failed = lua.unrefused(|| Failed::read(lua, status));
-        lua.set_top(sandbox::N_FIXED);
-        self.tidy();
-        Err(failed)
-    }
-
-    /// After a script: garbage is collected little by little, and much of it at once.
-    fn tidy(&mut self) {
-        let lua = self.state.lua;
-        lua.set_top(sandbox::N_FIXED);
-        self.n_since_step += 1;
-        let used = self.used_bytes();
-        if used > self.much_bytes {
-            lua.unrefused(|| lua.collect());
-            self.much_bytes = (self.used_bytes() * 2).max(MUCH_BYTES);
-            self.n_since_step = 0;
-        } else if self.n_since_step >= STEP_EVERY {
-            self.n_since_step = 0;
-            lua.unrefused(|| lua.collect_step());
-        }
-    }
-
-    /// Memory of this state.
-    pub fn used_bytes(&self) -> usize {
-        self.state.core().memory.used.get()
+    /// Memory of the states of scripts and of functions.
+    pub fn used_bytes(&self) -> (usize, usize) {
+        let of_scripts = self.scripts.as_ref().map_or(0, |scripts| scripts.machine.used_bytes());
+        (of_scripts, self.callables.as_ref().map_or(0, |callables| callables.machine.used_bytes()))
     }
 
     pub fn set_memory_limit(&mut self, bytes: usize) {
-        self.state.core().memory.limit.set(bytes);
-    }
-}
-
-/// An error that ended a script, as Redis's handler leaves it.
-struct Failed {
-    message: Vec<u8>,
-    place: Option<(Vec<u8>, Vec<u8>)>,
-    is_counted: bool,
-    /// Lua had no table for it.
-    is_bare: bool,
-}
-
-impl Failed {
-    fn read(lua: Lua, status: i32) -> Self {
-        let mut failed = Self { message: Vec::new(), place: None, is_counted: false, is_bare: false };
-        if status == LUA_ERRMEM || lua.kind(-1) != LUA_TTABLE {
-            failed.is_bare = true;
-            let text = lua.string(-1).unwrap_or(b"execution failure");
-            failed.message = text[..text.len().min(100)].to_vec();
-            return failed;
+        self.memory_limit = bytes;
+        if let Some(scripts) = &self.scripts {
+            scripts.machine.set_memory_limit(bytes);
         }
-        let field = |name: &[u8]| {
-            lua.get_named(-1, name);
-            let value = lua.string(-1).map(<[u8]>::to_vec);
-            lua.pop(1);
-            value
-        };
-        failed.message = field(b"err").unwrap_or_else(|| b"ERR unknown error".to_vec());
-        failed.place = field(b"source").zip(field(b"line"));
-        lua.get_named(-1, b"ignore_error_stats_update");
-        failed.is_counted = lua.truth(-1);
-        failed
-    }
-
-    /// The error reply of the script or function `name`.
-    fn told_by(self, name: &str) -> Failure {
-        let mut text = self.message;
-        if self.is_bare {
-            text = [b"ERR Error running script ", name.as_bytes(), b", ", &text].concat();
-        } else if let Some((source, line)) = self.place {
-            let place = [b" script: ", name.as_bytes(), b", on ", &source, b":", &line, b"."].concat();
-            text.extend_from_slice(&place);
+        if let Some(callables) = &self.callables {
+            callables.machine.set_memory_limit(bytes);
         }
-        Failure { text, is_counted: self.is_counted }
     }
 }

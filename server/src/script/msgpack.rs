@@ -36,6 +36,9 @@ pub(super) fn push_library(lua: Lua) {
     }
 }
 
+/// Why a value has no room, but for the elements of arrays.
+const TOO_MANY: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
+
 fn pack(lua: Lua) -> Result<c_int, Raise> {
     let n = lua.top();
     if n == 0 {
@@ -212,7 +215,7 @@ fn unpack_from(lua: Lua, bytes: &[u8], limit: Option<i64>, offset: i64) -> Resul
     let mut reader = Reader { lua, bytes, at: offset as usize };
     let mut n = 0;
     while reader.at < bytes.len() && i64::from(n) < limit {
-        reader.value()?;
+        reader.value(TOO_MANY)?;
         n += 1;
     }
     if asked > 0 {
@@ -258,13 +261,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next value, onto the stack.
-    fn value(&mut self) -> Result<(), Raise> {
+    /// The next value, onto the stack; `within` is told if there is no room for it.
+    fn value(&mut self, within: &str) -> Result<(), Raise> {
         let lua = self.lua;
         if !lua.room(4) {
-            return Err(Raise::text(
-                "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)",
-            ));
+            return Err(Raise::Error(format!("stack overflow ({within})").into_bytes()));
         }
         let kind = self.take(1)?[0];
         match kind {
@@ -299,7 +300,7 @@ impl<'a> Reader<'a> {
     fn array(&mut self, n: u64) -> Result<(), Raise> {
         self.lua.push_table(0, 0);
         for index in 1..=n {
-            self.value()?;
+            self.value("in function mp_decode_to_lua_array")?;
             self.lua.set_at(-2, index as c_int);
         }
         Ok(())
@@ -309,8 +310,8 @@ impl<'a> Reader<'a> {
         let lua = self.lua;
         lua.push_table(0, 0);
         for _ in 0..n {
-            self.value()?;
-            self.value()?;
+            self.value(TOO_MANY)?;
+            self.value(TOO_MANY)?;
             if lua.is_nil(-2) || lua.kind(-2) == LUA_TNUMBER && lua.number(-2).is_some_and(f64::is_nan) {
                 let what = if lua.is_nil(-2) { "nil" } else { "NaN" };
                 return Err(Raise::Plain(format!("table index is {what}").into_bytes()));

@@ -23,6 +23,159 @@ pub(super) fn reach_of(code: &[u8]) -> Reach {
     if is_proved { Reach::Declared } else { Reach::All }
 }
 
+/// The same of a library: of each of its functions.
+///
+/// What EVAL has in `KEYS` a function has in its first parameter. So the names of these parameters are read as `KEYS`; if one of them
+/// is bound anywhere else, nothing is proved. A library outlives its calls: a function within a function may be called later, when
+/// other keys are declared, so a library that has one is not looked into.
+pub(super) fn reach_of_library(code: &[u8]) -> Reach {
+    let is_proved = tokens(code).is_some_and(|tokens| {
+        as_script(&tokens).is_some_and(|tokens| Text::new(&tokens).is_some_and(|text| text.keeps_to_keys()))
+    });
+    if is_proved { Reach::Declared } else { Reach::All }
+}
+
+/// A library's text as that of a script which has its keys in `KEYS`.
+fn as_script<'a>(tokens: &[Token<'a>]) -> Option<Vec<Token<'a>>> {
+    const KEYS: Token<'_> = Token::Name(b"KEYS");
+    if has_nested_function(tokens) {
+        return None;
+    }
+    let parameters = first_parameters(tokens)?;
+    let names: HashSet<&[u8]> = parameters
+        .iter()
+        .filter_map(|at| match tokens[*at] {
+            Token::Name(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    let mut read = tokens.to_vec();
+    for (at, token) in read.iter_mut().enumerate() {
+        let is_field = at > 0 && matches!(tokens[at - 1], Token::Symbol(b"." | b":"));
+        let Token::Name(name) = *token else { continue };
+        if parameters.contains(&at) {
+            *token = Token::Name(b"_");
+        } else if is_field {
+        } else if names.contains(name) {
+            *token = KEYS;
+        } else if name == b"KEYS" {
+            return None;
+        }
+    }
+    Some(read)
+}
+
+fn has_nested_function(tokens: &[Token<'_>]) -> bool {
+    let mut open: Vec<&[u8]> = Vec::new();
+    for token in tokens {
+        match *token {
+            Token::Keyword(word @ (b"function" | b"if" | b"do" | b"repeat")) => {
+                if word == b"function" && open.contains(&b"function".as_slice()) {
+                    return true;
+                }
+                open.push(word);
+            }
+            Token::Keyword(b"end" | b"until") => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Where the first parameters of the functions stand that the library registers.
+fn first_parameters(tokens: &[Token<'_>]) -> Option<HashSet<usize>> {
+    let callbacks = callbacks(tokens)?;
+    let mut parameters = HashSet::new();
+    for callback in &callbacks {
+        let function = match tokens[*callback] {
+            Token::Keyword(b"function") => *callback,
+            Token::Name(name) => only_definition(tokens, name, &callbacks)?,
+            _ => return None,
+        };
+        // `function (` or `function name (`
+        let open = (function + 1..function + 3).find(|at| tokens.get(*at) == Some(&symbol(b"(")))?;
+        if matches!(tokens.get(open + 1), Some(Token::Name(_))) {
+            parameters.insert(open + 1);
+        }
+    }
+    Some(parameters)
+}
+
+/// Where the callbacks of all registrations begin: a function, or the name of one.
+fn callbacks(tokens: &[Token<'_>]) -> Option<HashSet<usize>> {
+    const WORD: Token<'_> = Token::Name(b"register_function");
+    let mut callbacks = HashSet::new();
+    for at in (0..tokens.len()).filter(|at| tokens[*at] == WORD) {
+        let is_of_redis = at >= 2
+            && tokens[at - 2..at] == [Token::Name(b"redis"), symbol(b".")]
+            && (at < 3 || !matches!(tokens[at - 3], Token::Symbol(b"." | b":")));
+        if !is_of_redis {
+            return None;
+        }
+        let (callback, ends): (usize, &[&[u8]]) = match &tokens[at + 1..] {
+            [Token::Symbol(b"("), Token::Text(_), Token::Symbol(b","), ..] => (at + 4, &[b")"]),
+            [Token::Symbol(b"{"), ..] => (named_callback(tokens, at + 1)?, &[b",", b";", b"}"]),
+            [Token::Symbol(b"("), Token::Symbol(b"{"), ..] => {
+                (named_callback(tokens, at + 2)?, &[b",", b";", b"}"])
+            }
+            _ => return None,
+        };
+        let is_whole = match tokens.get(callback)? {
+            Token::Keyword(b"function") => true,
+            Token::Name(_) => ends.iter().any(|end| tokens.get(callback + 1) == Some(&symbol(end))),
+            _ => false,
+        };
+        if !is_whole {
+            return None;
+        }
+        callbacks.insert(callback);
+    }
+    (!callbacks.is_empty()).then_some(callbacks)
+}
+
+/// The value of `callback` in the table that opens at `open`.
+fn named_callback(tokens: &[Token<'_>], open: usize) -> Option<usize> {
+    let (mut depth, mut blocks) = (0u32, 0u32);
+    for at in open..tokens.len() {
+        match tokens[at] {
+            Token::Symbol(b"{" | b"(" | b"[") => depth += 1,
+            Token::Symbol(b"}" | b")" | b"]") => depth -= 1,
+            Token::Keyword(b"function" | b"if" | b"do" | b"repeat") => blocks += 1,
+            Token::Keyword(b"end" | b"until") => blocks = blocks.checked_sub(1)?,
+            Token::Name(b"callback")
+                if depth == 1 && blocks == 0 && tokens.get(at + 1) == Some(&symbol(b"=")) =>
+            {
+                return Some(at + 2);
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            return None;
+        }
+    }
+    None
+}
+
+/// Where the function `name` is defined, if that is once, as a local, and it is nothing but a callback.
+fn only_definition(tokens: &[Token<'_>], name: &[u8], callbacks: &HashSet<usize>) -> Option<usize> {
+    const LOCAL: Token<'_> = Token::Keyword(b"local");
+    const FUNCTION: Token<'_> = Token::Keyword(b"function");
+    let mut definition = None;
+    for at in (0..tokens.len()).filter(|at| tokens[*at] == Token::Name(name) && !callbacks.contains(at)) {
+        let found = match (&tokens[..at], &tokens[at + 1..]) {
+            ([.., LOCAL, FUNCTION], _) => at - 1,
+            ([.., LOCAL], [Token::Symbol(b"="), FUNCTION, ..]) => at + 2,
+            _ => return None,
+        };
+        if definition.replace(found).is_some() {
+            return None;
+        }
+    }
+    definition
+}
+
 /// A text longer than this is not looked into.
 const MAX_TOKENS: usize = 20_000;
 /// Names by which a script can reach what its text does not show.
@@ -616,6 +769,54 @@ mod tests {
             "function k() end local k = KEYS[1] return redis.call('get', k)",
         ] {
             assert!(!is_declared(text), "{text}");
+        }
+    }
+    fn library_is_declared(text: &str) -> bool {
+        reach_of_library(text.as_bytes()) == Reach::Declared
+    }
+
+    #[test]
+    fn proves_libraries_whose_functions_keep_to_their_keys() {
+        for text in [
+            "redis.register_function('f', function(keys, args) return redis.call('get', keys[1]) end)",
+            "redis.register_function('f', function(KEYS, ARGV) return redis.call('get', KEYS[1]) end)",
+            "redis.register_function{function_name='f', callback=function(k) local x = k[1] return redis.call('del', x) end}",
+            "redis.register_function({callback=function(k) return redis.call('del', unpack(k)) end, function_name='f'})",
+            "local function f(keys, args) return redis.call('set', keys[1], args[1]) end redis.register_function('f', f)",
+            "local f = function(keys) return redis.call('get', keys[1]) end redis.register_function{function_name='f', callback=f, flags={'no-writes'}}",
+            "local n = 0 local function twice(x) return x * 2 end\n\
+             redis.register_function('f', function(keys) n = n + twice(1) for _, k in ipairs(keys) do redis.call('del', k) end return n end)\n\
+             redis.register_function('g', function(names) if #names > 1 then return redis.call('rename', names[1], names[2]) end end)",
+            "redis.register_function('f', function() return redis.call('ping') end)",
+        ] {
+            assert!(library_is_declared(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn leaves_open_what_it_does_not_see_of_libraries() {
+        for text in [
+            "redis.register_function('f', function(keys, args) return redis.call('get', args[1]) end)",
+            "redis.register_function('f', function(keys, args) return redis.call('get', 'x') end)",
+            "redis.register_function('f', function(keys, args) return redis.call('get', KEYS[1]) end)",
+            "local function get(k) return redis.call('get', k) end redis.register_function('f', function(keys) return get(keys[1]) end)",
+            "local function f(keys) return redis.call('get', keys[1]) end redis.register_function('f', f) redis.register_function('g', function() return f({'x'}) end)",
+            "local s redis.register_function('f', function(keys) s = function() return redis.call('get', keys[1]) end end) redis.register_function('g', function() return s() end)",
+            "local s redis.register_function('f', function(keys) s = keys end) redis.register_function('g', function(keys) return redis.call('get', s[1]) end)",
+            "redis.register_function('f', function(keys) keys = {'x'} return redis.call('get', keys[1]) end)",
+            "redis.register_function('f', function(keys) keys[1] = 'x' return redis.call('get', keys[1]) end)",
+            "redis.register_function('f', function(a, keys) return redis.call('get', keys[1]) end) redis.register_function('g', function(keys) return 1 end)",
+            "local function g(keys) return redis.call('get', keys[1]) end redis.register_function('f', function(keys) return g({'x'}) end)",
+            "local t = {register_function = function(n, f) return f({'x'}) end} t.register_function('f', function(keys) return redis.call('get', keys[1]) end)",
+            "local t = {callback = function(keys) return redis.call('get', keys[1]) end} redis.register_function{function_name='f', ['callback']=function(k) return t.callback({'x'}) end}",
+            "local g = function(keys) return redis.call('get', keys[1]) end redis.register_function('f', function(keys) local callback = g; return callback({'x'}) end) redis.register_function('g', g)",
+            "redis.register_function('f', make(function(keys) return redis.call('get', keys[1]) end))",
+            "local f = redis.register_function f('f', function(keys) return redis.call('get', keys[1]) end)",
+            "redis.register_function('f', function(...) return redis.call('get', ...) end)",
+            "local r = redis redis.register_function('f', function(keys) return r.call('get', 'x') end)",
+            "return 1",
+        ] {
+            assert!(!library_is_declared(text), "{text}");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 
@@ -40,6 +41,33 @@ pub struct ScriptFlags {
 }
 
 impl ScriptFlags {
+    /// The names of those that are set, in Redis's order.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot, "allow-cross-slot-keys"),
+        ];
+        all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name)
+    }
+
+    /// What the first line of a script says, if it can be read.
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        shebang::of_script(text).ok().map(|(flags, _)| flags)
+    }
+
+    /// Whether a command that runs such a script counts as one that may take more memory.
+    pub fn denies_oom(self) -> bool {
+        !self.is_compatible && !self.allow_oom && !self.no_writes
+    }
+
+    /// Whether it counts as one that may write.
+    pub fn may_write(self) -> bool {
+        self.is_compatible || !self.no_writes
+    }
+
     /// Whether a script that says so may run now.
     pub fn may_run(self, is_read_only: bool, is_out_of_memory: bool) -> Result<(), CommandError> {
         if self.is_compatible || self.no_writes {
@@ -107,22 +135,45 @@ impl Source {
 pub struct Registry {
     scripts: Mutex<HashMap<Sha, Arc<Source>>>,
     clock: AtomicU64,
+    /// How often all scripts were forgotten.
+    n_flushes: AtomicU64,
+    n_evicted: AtomicU64,
     /// A script runs longer than `busy-reply-threshold`: what it is (`IDLE` if none does).
     busy: AtomicU8,
     is_to_end: AtomicBool,
+    running: Mutex<Option<Running>>,
 }
 
 const IDLE: u8 = 0;
-const BUSY: u8 = 1;
+/// Of EVAL.
+const SCRIPT: u8 = 1;
+const FUNCTION: u8 = 2;
 /// It has changed something: it can't be ended.
-const BUSY_WRITER: u8 = 2;
+const WRITER: u8 = 4;
 
 /// Which command wants a script to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
     /// SCRIPT KILL
     Script,
+    /// FUNCTION KILL
+    Function,
 }
+
+/// A function that runs too long, as FUNCTION STATS tells it.
+#[derive(Clone, Debug)]
+pub struct Running {
+    pub function: Box<[u8]>,
+    pub command: Vec<Box<[u8]>>,
+    pub started: Instant,
+}
+
+const BUSY_SCRIPT: CommandError = CommandError::text(
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+);
+const BUSY_FUNCTION: CommandError = CommandError::text(
+    "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+);
 
 impl Registry {
     /// Whether a script runs too long, on any worker.
@@ -131,29 +182,61 @@ impl Registry {
         self.busy.load(Relaxed) != IDLE
     }
 
-    /// A script runs too long.
-    pub fn set_busy(&self, has_written: bool) {
-        self.busy.store(if has_written { BUSY_WRITER } else { BUSY }, Relaxed);
+    /// What is answered to most commands while one does.
+    pub fn busy_error(&self) -> CommandError {
+        if self.busy.load(Relaxed) & FUNCTION != 0 { BUSY_FUNCTION } else { BUSY_SCRIPT }
+    }
+
+    /// A script runs too long: a function, if it has a name.
+    pub fn begin_busy(&self, function: Option<Running>) {
+        let kind = if function.is_some() { FUNCTION } else { SCRIPT };
+        *self.running() = function;
+        self.busy.store(kind, Relaxed);
+    }
+
+    /// It has changed something.
+    pub fn set_writer(&self) {
+        self.busy.fetch_or(WRITER, Relaxed);
     }
 
     /// It is over.
     pub fn set_idle(&self) {
         self.busy.store(IDLE, Relaxed);
         self.is_to_end.store(false, Relaxed);
+        *self.running() = None;
     }
 
     pub fn is_to_end(&self) -> bool {
         self.is_to_end.load(Relaxed)
     }
 
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The function that runs too long; an error if that is a script.
+    pub fn running_function(&self) -> Result<Option<Running>, CommandError> {
+        if self.busy.load(Relaxed) & SCRIPT != 0 {
+            return Err(BUSY_SCRIPT);
+        }
+        Ok(self.running().clone())
+    }
+
     /// Ends the script that runs too long, if it may be ended.
-    pub fn kill(&self, _by: Kill) -> Result<(), CommandError> {
-        match self.busy.load(Relaxed) {
-            IDLE => Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
-            BUSY_WRITER => Err(CommandError::text(
+    pub fn kill(&self, by: Kill) -> Result<(), CommandError> {
+        let busy = self.busy.load(Relaxed);
+        if busy == IDLE {
+            return Err(CommandError::text("NOTBUSY No scripts in execution right now."));
+        }
+        if busy & WRITER != 0 {
+            return Err(CommandError::text(
                 "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
                  script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
-            )),
+            ));
+        }
+        match (by, busy & FUNCTION != 0) {
+            (Kill::Script, true) => Err(BUSY_FUNCTION),
+            (Kill::Function, false) => Err(BUSY_SCRIPT),
             _ => {
                 self.is_to_end.store(true, Relaxed);
                 Ok(())
@@ -184,6 +267,7 @@ impl Registry {
                 let oldest =
                     scripts.values().filter(is_evaluated).min_by_key(|s| s.used_at.load(Relaxed)).cloned();
                 if let Some(oldest) = oldest {
+                    self.n_evicted.fetch_add(1, Relaxed);
                     oldest.is_gone.store(true, Relaxed);
                     scripts.remove(&oldest.sha);
                 }
@@ -203,6 +287,18 @@ impl Registry {
         for (_, source) in self.scripts().drain() {
             source.is_gone.store(true, Relaxed);
         }
+        self.n_flushes.fetch_add(1, Relaxed);
+    }
+
+    /// Changes whenever all scripts are forgotten.
+    #[inline]
+    pub(super) fn n_flushes(&self) -> u64 {
+        self.n_flushes.load(Relaxed)
+    }
+
+    /// Scripts that others have pushed out.
+    pub fn n_evicted(&self) -> u64 {
+        self.n_evicted.load(Relaxed)
     }
 
     /// How many scripts there are, and their texts' bytes.

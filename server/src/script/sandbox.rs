@@ -10,6 +10,7 @@
 use super::lua::{
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNONE, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Library, Lua, Raise, native,
 };
+use super::machine::Purpose;
 use super::{Run, api, libraries};
 
 /// Where the error handler stands.
@@ -44,7 +45,7 @@ const ALLOWED: &[&[u8]] = &[
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 
 /// Fills a new state.
-pub(super) fn build(lua: Lua) {
+pub(super) fn build(lua: Lua, purpose: Purpose) {
     for library in [Library::Base, Library::Table, Library::String, Library::Math, Library::Os] {
         lua.open(library);
     }
@@ -58,8 +59,11 @@ pub(super) fn build(lua: Lua) {
         lua.set_named(GLOBALS, name);
     }
     keep_only_clock(lua);
-    let own: [(&[u8], super::lua::Entry); 10] = [
-        (b"__redis__err__handler", native!(handle_error)),
+    if purpose == Purpose::Scripts {
+        lua.push_copy(HANDLER);
+        lua.set_named(GLOBALS, b"__redis__err__handler");
+    }
+    let own: [(&[u8], super::lua::Entry); 9] = [
         (b"getmetatable", native!(get_metatable)),
         (b"load", native!(load)),
         (b"loadstring", native!(load_string)),
@@ -84,8 +88,13 @@ pub(super) fn build(lua: Lua) {
     lua.set_named(GLOBALS, b"pairs");
     lua.set_top(N_FIXED);
     libraries::install(lua, GLOBALS);
-    api::install(lua, GLOBALS);
+    api::push_library(lua, purpose);
+    lua.set_named(GLOBALS, b"redis");
     protect_all(lua);
+    if purpose == Purpose::Functions {
+        make_loader(lua);
+    }
+    lua.core().protected.borrow_mut().sort_unstable();
 }
 
 /// `os` has nothing but `clock`.
@@ -136,11 +145,51 @@ fn protect_all(lua: Lua) {
     lua.push_copy(GLOBALS);
     push_stand_in(lua);
     lua.core().globals_identity.set(lua.identity(-1));
+    if lua.metatable(-1) {
+        lua.core().switch.set((lua.keep(), 0));
+    }
     lua.push_copy(-1);
     lua.set_named(GLOBALS, b"_G");
     lua.replace(Lua::GLOBALS);
-    lua.core().protected.borrow_mut().sort_unstable();
     lua.set_top(N_FIXED);
+}
+
+/// The globals that a library sees while it is loaded: `redis`, with what the loader needs.
+fn make_loader(lua: Lua) {
+    let guard = || {
+        lua.push_table(0, 1);
+        lua.push_native(native!(no_such_global), 0);
+        lua.set_named(-2, b"__index");
+        lua.set_metatable(-2);
+    };
+    lua.push_table(0, 1);
+    api::push_loader(lua);
+    guard();
+    push_stand_in(lua);
+    lua.set_named(-2, b"redis");
+    guard();
+    let (metatable, _) = lua.core().switch.get();
+    lua.core().switch.set((metatable, lua.keep()));
+}
+
+/// From here on the stand-in of the globals shows the loader's.
+pub(super) fn show_loader(lua: Lua) {
+    lua.push_kept(lua.core().switch.get().1);
+    show(lua);
+}
+
+/// From here on it shows the globals.
+pub(super) fn show_globals(lua: Lua) {
+    lua.push_copy(GLOBALS);
+    show(lua);
+}
+
+/// The stand-in of the globals shows the table on the top of the stack.
+fn show(lua: Lua) {
+    lua.push_kept(lua.core().switch.get().0);
+    lua.insert(-2);
+    lua.set_named(-2, b"__index");
+    lua.pop(1);
 }
 
 /// Puts a stand-in in the place of the table on the top of the stack.
@@ -228,7 +277,7 @@ fn handle_error(lua: Lua) -> Result<i32, Raise> {
             Some(text) => [b"ERR ", text].concat(),
             None if lua.kind(1) <= 0 => b"ERR nil".to_vec(),
             None if lua.kind(1) == LUA_TBOOLEAN => format!("ERR {}", lua.truth(1)).into_bytes(),
-            None => [b"ERR ", lua.kind_name(1).as_bytes()].concat(),
+            None => format!("ERR {}: {:#x}", lua.kind_name(1), lua.identity(1)).into_bytes(),
         };
         lua.push_string(&text);
         lua.set_named(-2, b"err");
@@ -357,13 +406,15 @@ fn set_metatable(lua: Lua) -> Result<i32, Raise> {
 
 /// `pcall`; of an error table, scripts get the text.
 fn protected_call(lua: Lua) -> Result<i32, Raise> {
-    check_any(lua, 1)?;
+    if lua.top() == 0 {
+        // Redis calls what it has put there for the result.
+        lua.push_bool(false);
+        lua.push_string(b"attempt to call a boolean value");
+        return Ok(2);
+    }
     let n_args = lua.top() - 1;
     let status = lua.call_from_native(n_args, 0);
     lua.go_on()?;
-    if !lua.room(2) {
-        return Err(Raise::text("stack overflow"));
-    }
     if status == 0 {
         lua.push_bool(true);
         lua.insert(1);
@@ -454,6 +505,7 @@ fn load(lua: Lua) -> Result<i32, Raise> {
     }
     let name = lua.string(2).unwrap_or(b"=(load)").to_vec();
     let mut text = Vec::new();
+    lua.set_top(2);
     loop {
         lua.push_copy(1);
         if lua.call_from_native(0, 0) != 0 {

@@ -39,6 +39,42 @@ pub(super) fn of_script(text: &[u8]) -> Result<(ScriptFlags, usize), CommandErro
     Ok((flags, end))
 }
 
+/// What the first line of a library says.
+pub(super) struct LibraryLine {
+    pub(super) engine: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) code_at: usize,
+}
+
+/// The first line of a library, read as Redis reads it.
+pub(super) fn of_library(text: &[u8]) -> Result<LibraryLine, CommandError> {
+    const INVALID: CommandError = CommandError::text("ERR Invalid library metadata");
+    if !text.starts_with(b"#!") {
+        return Err(CommandError::text("ERR Missing library metadata"));
+    }
+    // The line ends for Redis where a C string does.
+    let code_at = memchr::memchr2(b'\n', 0, text).filter(|at| text[*at] == b'\n').ok_or(INVALID)?;
+    let (mut unquoted, mut ranges) = (Vec::new(), Vec::new());
+    split_words(&text[..code_at], &mut unquoted, &mut ranges).ok_or(INVALID)?;
+    let mut words = ranges.iter().map(|range| &unquoted[range.start as usize..range.end as usize]);
+    let engine = words.next().ok_or(INVALID)?.get(2..).unwrap_or_default();
+    let mut name = None;
+    for word in words {
+        const NAME: &[u8] = b"name=";
+        if !word.get(..NAME.len()).is_some_and(|start| start.eq_ignore_ascii_case(NAME)) {
+            let error = [b"ERR Invalid metadata value given: ".as_slice(), word].concat();
+            return Err(CommandError::Bytes(error));
+        }
+        if name.replace(&word[NAME.len()..]).is_some() {
+            return Err(CommandError::text(
+                "ERR Invalid metadata value, name argument was given multiple times",
+            ));
+        }
+    }
+    let name = name.ok_or(CommandError::text("ERR Library name was not given"))?;
+    Ok(LibraryLine { engine: engine.to_vec(), name: name.to_vec(), code_at })
+}
+
 /// Sets a flag by its name.
 pub(super) fn set_flag(flags: &mut ScriptFlags, name: &[u8]) -> Result<(), ()> {
     match name {

@@ -34,10 +34,17 @@ fn rep(lua: Lua) -> Result<c_int, Raise> {
         lua.push_string(b"");
         return Ok(1);
     }
-    lua.check_memory(piece.len().saturating_mul(n).saturating_mul(2))?;
+    let len = piece.len().saturating_mul(n);
+    lua.check_memory(len.saturating_mul(2))?;
+    if len >= LONG_BYTES {
+        lua.look()?;
+    }
     lua.push_string(&piece.repeat(n));
     Ok(1)
 }
+
+/// To make so much takes as long as very many instructions, by which Lua counts time.
+const LONG_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Search {

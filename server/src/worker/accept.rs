@@ -1,12 +1,36 @@
 //! New connections: accepted by worker 0, handed to the least loaded worker, admitted there.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::{Interest, Token};
 
 use super::{Arrival, Connection, Stream, Worker};
 use crate::client::{Client, Closing};
+use crate::dispatch::Node;
 use crate::listener::{Left, Listeners, TOO_MANY, tcp_arrival};
+
+fn next_arrival(arrivals: &Mutex<Receiver<Arrival>>) -> Option<Arrival> {
+    arrivals.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok()
+}
+
+/// What a worker does with its new connections while a script keeps it busy: worker 0 takes them, for they would get no answer here.
+pub(super) fn hand_back(
+    node: &Node,
+    arrivals: Arc<Mutex<Receiver<Arrival>>>,
+    placing: &[Sender<Arrival>],
+) -> Box<dyn FnMut() + Send> {
+    let (server, own, first) = (node.server.clone(), usize::from(node.id.0), placing[0].clone());
+    Box::new(move || {
+        while let Some(arrival) = next_arrival(&arrivals) {
+            server.workers[own].clients.fetch_sub(1, Ordering::Relaxed);
+            server.workers[0].clients.fetch_add(1, Ordering::Relaxed);
+            // If there is no such worker any more the server ends.
+            let _ = first.send(arrival);
+        }
+    })
+}
 
 impl Worker {
     pub(super) fn accept(&mut self, listener: usize) {
@@ -38,7 +62,7 @@ impl Worker {
     }
 
     pub(super) fn admit_arrivals(&mut self) {
-        while let Ok(arrival) = self.arrivals.try_recv() {
+        while let Some(arrival) = next_arrival(&self.arrivals) {
             self.admit(arrival);
         }
     }

@@ -92,6 +92,9 @@ impl Worker {
         if self.left == Left::Refused {
             self.accept_left();
         }
+        // Those that a busy worker has handed back come without a ring.
+        self.admit_arrivals();
+        self.node.follow_flushes();
         self.watch_resident_memory();
         if now >= self.next_second {
             self.next_second = now + Duration::from_secs(1);
