@@ -76,7 +76,8 @@ impl Author {
             forced.push_back(plain(draw.rng.below(n_conns), &[b"SELECT", b"1"]));
         }
         let n_left = vec![0; n_conns + 1];
-        Author {
+        let is_about_streams = subject == Subject::Streams;
+        let mut author = Author {
             draw,
             subject,
             n_conns,
@@ -89,6 +90,20 @@ impl Author {
             loaded: Vec::new(),
             sent: Vec::new(),
             loading: None,
+        };
+        if is_about_streams {
+            author.open_streams();
+        }
+        author
+    }
+
+    /// Groups, and something for them to read: by themselves most commands would find neither.
+    fn open_streams(&mut self) {
+        for rows in [rows::STREAM_GROUPS, rows::STREAM_GROUPS, rows::STREAM_ENTRIES] {
+            for _ in 0..4 {
+                let step = self.row(self.n_conns, rows);
+                self.forced.push_back(step);
+            }
         }
     }
 

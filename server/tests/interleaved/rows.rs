@@ -101,14 +101,18 @@ pub(crate) static STREAM_FILLING: &[Row] = &[
     row(6, "XGROUP CREATE stream group zero MKSTREAM", Exact),
     row(3, "XGROUP SETID stream group id", Exact),
 ];
+pub(crate) static STREAM_GROUPS: &[Row] = &[row(1, "XGROUP CREATE stream group zero MKSTREAM", Exact)];
+pub(crate) static STREAM_ENTRIES: &[Row] = &[row(1, "XADD stream newid field val", Exact)];
 pub(crate) static STREAM_EMPTYING: &[Row] = &[
-    row(3, "DEL stream", Exact),
+    row(2, "DEL stream", Exact),
     row(1, "SET stream val", Exact),
     row(1, "PEXPIRE stream -1", Exact),
-    row(3, "XGROUP DESTROY stream group", Exact),
+    row(2, "XGROUP DESTROY stream group", Exact),
     row(2, "XTRIM stream MAXLEN 0", Exact),
-    row(3, "XACK stream group id*", Exact),
     row(1, "FLUSHALL", Exact),
+    row(12, "XACK stream group id*", Exact),
+    row(8, "XREADGROUP GROUP group consumer STREAMS stream fresh", Exact),
+    row(8, "XGROUP CREATE stream group zero MKSTREAM", Exact),
 ];
 
 /// What has no keys, or no sense.
