@@ -132,7 +132,10 @@ impl Author {
         }
         let is_control = conn == self.n_conns;
         match self.draw.rng.below(100) {
-            0..24 if !is_control => self.row(conn, self.subject.taking()),
+            0..24 if !is_control => {
+                let step = self.row(conn, self.subject.taking());
+                if hazards.would_lose_its_place(&step.argv) { plain(conn, &[b"PING"]) } else { step }
+            }
             0..48 => {
                 let step = self.filling(conn, &hazards);
                 self.safely(step, &hazards)
@@ -398,6 +401,10 @@ fn stored_in(argv: &[Vec<u8>]) -> Option<&[u8]> {
     }
 }
 
+fn is_read(argv: &[Vec<u8>]) -> bool {
+    matches!(name_of(argv).as_str(), "XREAD" | "XREADGROUP")
+}
+
 /// Where the servers would differ by design.
 #[derive(Default)]
 struct Hazards {
@@ -405,6 +412,8 @@ struct Hazards {
     waited: BTreeSet<Vec<u8>>,
     /// Several wait, and one of them for more than one key.
     is_entangled: bool,
+    /// The keys of each that waits for streams.
+    readers: Vec<BTreeSet<Vec<u8>>>,
 }
 
 impl Hazards {
@@ -417,10 +426,21 @@ impl Hazards {
                 argv[1..].iter().filter(|word| is_placed_key(word)).cloned().collect();
             n_waiting += 1;
             n_most = n_most.max(keys.len());
+            if is_read(argv) {
+                hazards.readers.push(keys.clone());
+            }
             hazards.waited.extend(keys);
         }
         hazards.is_entangled = n_waiting > 1 && n_most > 1;
         hazards
+    }
+
+    /// Whether a reader of several streams and another one would wait for the same.
+    fn would_lose_its_place(&self, argv: &[Vec<u8>]) -> bool {
+        let keys: BTreeSet<Vec<u8>> = argv[1..].iter().filter(|word| is_placed_key(word)).cloned().collect();
+        let collides =
+            |other: &BTreeSet<Vec<u8>>| keys.len().max(other.len()) > 1 && !keys.is_disjoint(other);
+        is_read(argv) && self.readers.iter().any(collides)
     }
 
     /// Whether these commands may not run as one now.

@@ -17,6 +17,8 @@
 //! - With several workers a client whose keys have several owners is served a moment after others that the same transaction or script has
 //!   served; and Redis's SWAPDB tells those who wait in the order of a hash table. So when several wait, and one of them for more
 //!   than one key, no transaction, script or SWAPDB fills more than one key that somebody waits for.
+//! - Redis puts a client that it has tried in vain at the end of all its lines, here it keeps its places. Readers of streams are
+//!   tried in vain (their group has nothing new), so none of several streams waits for one that another reader waits for.
 //! - With several workers CLIENT UNBLOCK in a transaction knows the connections of its own worker alone: there it stays out of transactions.
 //! - What has no order or is random (SMEMBERS in a script, SPOP, SCAN) stays out of scripts and transactions; `compare.rs` lists what may differ
 //!   elsewhere.
