@@ -13,7 +13,7 @@
 //! Cost: a key with one reader takes 32 bytes and its name on the heap, and some 7 bytes of the index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use hashbrown::{HashSet, HashTable};
@@ -23,6 +23,9 @@ use crate::keyspace::{HashSeed, Key};
 
 /// Shelves of a table.
 const N_SHELVES: usize = 1024;
+
+/// Flushes of this process: only their order counts.
+static N_FLUSHES: AtomicU64 = AtomicU64::new(0);
 
 /// Who has read a key since it last changed.
 enum Readers {
@@ -193,6 +196,13 @@ pub struct Tracking {
     /// CLIENT CACHING was called for the next request.
     pub is_caching_chosen: bool,
     pub prefixes: BTreeSet<Box<[u8]>>,
+    /// When it began, by `flush_clock`: of earlier flushes it is not told.
+    pub since: u64,
+}
+
+/// What the clock of flushes shows.
+pub fn flush_clock() -> u64 {
+    N_FLUSHES.load(SeqCst)
 }
 
 impl Tracking {
@@ -272,8 +282,9 @@ pub struct TrackingNews {
     /// Somebody tracks by prefix: changed keys are collected.
     pub is_broadcasting: bool,
     pub changed: Vec<(Box<[u8]>, Option<ClientId>)>,
-    /// Everything is to be forgotten.
-    pub is_flushed: bool,
+    /// Everything is to be forgotten: the flush, by `flush_clock`. A shard that was lent comes home, and tells, a moment after FLUSHALL
+    /// was answered.
+    pub flushed_at: Option<u64>,
     /// The client whose command runs, for NOLOOP; set where it matters.
     pub writer: Option<ClientId>,
 }
@@ -288,7 +299,7 @@ impl TrackingNews {
     /// Whether anybody is to be told of anything.
     #[inline]
     pub fn is_any(&self) -> bool {
-        !self.invalidations.is_empty() || !self.changed.is_empty() || self.is_flushed
+        !self.invalidations.is_empty() || !self.changed.is_empty() || self.flushed_at.is_some()
     }
 
     /// `key` has changed.
@@ -310,7 +321,7 @@ impl TrackingNews {
 
     /// Everything is gone: a flush.
     pub fn flush(&mut self) {
-        self.is_flushed = true;
+        self.flushed_at = Some(N_FLUSHES.fetch_add(1, SeqCst) + 1);
         self.invalidations.clear();
         self.garbage.extend(self.table.take().map(|table| *table));
     }

@@ -270,7 +270,13 @@ impl Fuzz {
     fn stop(&mut self, successes: &mut BTreeMap<String, usize>) {
         let mut conn = self.server.connect();
         let connection = ["CLIENT PAUSE 1", "CLIENT REPLY ON", "MULTI", "DISCARD", "MULTI", "EXEC"];
-        let watching = ["COMMANDLOG HELP", "COMMANDLOG RESET SLOW", "HOTKEYS HELP", "HOTKEYS RESET"];
+        let watching = [
+            "COMMANDLOG HELP",
+            "COMMANDLOG RESET SLOW",
+            "COMMANDLOG GET 1 SLOW",
+            "HOTKEYS HELP",
+            "HOTKEYS RESET",
+        ];
         let counting = ["HOTKEYS START METRICS 1 CPU", "HOTKEYS STOP", "HOTKEYS RESET"];
         for line in connection.into_iter().chain(watching).chain(counting) {
             let argv: Argv = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();

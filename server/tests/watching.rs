@@ -289,6 +289,28 @@ fn a_monitor_hears_every_worker_after_connections_have_come_and_gone() {
     }
 }
 
+/// Shards come home from a FLUSHALL a moment after it was answered: what begins to track by then has nothing to forget.
+#[test]
+fn a_flush_before_tracking_began_is_not_told() {
+    let server = Server::start(Kind::Skerry { threads: 4 }, &[]);
+    let mut writer = server.connect();
+    let mut readers: Vec<Conn> = (0..4).map(|_| server.connect()).collect();
+    for reader in &mut readers {
+        reader.call(&["HELLO", "3"]);
+    }
+    for _ in 0..N_ROUNDS {
+        writer.call(&["FLUSHALL"]);
+        for reader in &mut readers {
+            reader.call(&["CLIENT", "TRACKING", "ON"]);
+        }
+        for reader in &mut readers {
+            reader.send(&["PING"]).expect("sent");
+            assert_eq!(reader.read().expect("a reply"), Reply::Simple(b"PONG".to_vec()));
+            reader.call(&["CLIENT", "TRACKING", "OFF"]);
+        }
+    }
+}
+
 #[test]
 fn hotkeys_of_all_workers_are_one_list() {
     let server = Server::start(Kind::Skerry { threads: 2 }, &[]);

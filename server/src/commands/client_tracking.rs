@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::args::{Args, is_word};
 use crate::command::Conn;
 use crate::error::{CommandError, Outcome};
-use crate::tracking::{Mode, Tracking};
+use crate::tracking::{Mode, Tracking, flush_clock};
 
 const OTHER_BROADCAST: CommandError = CommandError::text(
     "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
@@ -142,6 +142,7 @@ fn turn_on(conn: &mut Conn<'_>, mut options: Options) {
     if old.is_none() {
         conn.server.prefixes.n_clients.fetch_add(1, Ordering::Relaxed);
     }
+    let since = old.as_ref().map_or_else(flush_clock, |old| old.since);
     let mut prefixes = old.map(|old| old.prefixes).unwrap_or_default();
     if mode == Mode::Broadcast {
         if options.prefixes.is_empty() {
@@ -161,6 +162,7 @@ fn turn_on(conn: &mut Conn<'_>, mut options: Options) {
         is_redirect_broken: false,
         is_caching_chosen: false,
         prefixes,
+        since,
     }));
 }
 

@@ -130,15 +130,18 @@ impl Node {
     /// Tells what this shard has to tell. No client is running, or `running` is.
     #[cold]
     pub(super) fn send_invalidations(&mut self, mut running: Option<&mut Client>) {
-        if std::mem::take(&mut self.shard.tracking.is_flushed) {
-            let tracking = self.clients.iter().filter(|client| client.tracking.is_some());
+        if let Some(flushed_at) = self.shard.tracking.flushed_at.take() {
+            let had_begun = |client: &Client| {
+                client.tracking.as_ref().is_some_and(|tracking| tracking.since < flushed_at)
+            };
+            let tracking = self.clients.iter().filter(|client| had_begun(client));
             let mut ids: Vec<(u64, ClientId)> = tracking.map(|client| (client.number, client.id)).collect();
             ids.sort_unstable();
             for (_, id) in ids {
                 self.with_client(id, &mut running, |node, client| node.tell(client, Forgotten::Everything));
             }
             if let Some(client) = running.as_deref_mut()
-                && client.tracking.is_some()
+                && had_begun(client)
             {
                 self.tell(client, Forgotten::Everything);
             }
