@@ -24,6 +24,20 @@ pub struct ShardId(pub u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct DbIndex(pub u16);
 
+/// Above any number of a database.
+const ONLY_WAKING: u16 = 1 << 15;
+
+impl DbIndex {
+    /// Among the changes of entries that were elsewhere: the value is as it was, but who waits for the key is to look again.
+    fn only_waking(self) -> Self {
+        Self(self.0 | ONLY_WAKING)
+    }
+
+    fn woken(self) -> Option<Self> {
+        (self.0 & ONLY_WAKING != 0).then_some(Self(self.0 & !ONLY_WAKING))
+    }
+}
+
 /// The class of a keyspace event, as `notify-keyspace-events` tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventClass {
@@ -324,8 +338,25 @@ impl Shard {
 
     /// Has those who wait for `key` look again, although its value has not changed.
     pub fn wake_waiters(&mut self, db: DbIndex, key: &Key<'_>) {
+        if let Some(changes) = &mut self.guest_changes {
+            changes.push((db.only_waking(), key.bytes.into()));
+        }
         if !self.blocked.is_empty() {
             self.blocked.note(db, key);
+        }
+    }
+
+    /// What became of `key` while its entry was elsewhere; whether its value has changed.
+    pub fn take_guest_change(&mut self, db: DbIndex, key: &[u8]) -> bool {
+        match db.woken() {
+            Some(db) => {
+                self.wake_waiters(db, &Key::new(key, self.hash_seed));
+                false
+            }
+            None => {
+                self.touch_watchers(db, key, false);
+                true
+            }
         }
     }
 

@@ -41,14 +41,19 @@ mod program;
 mod rng;
 #[path = "simulation/scenarios.rs"]
 mod scenarios;
+#[path = "simulation/scripts.rs"]
+mod scripts;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use checker::{Verdict, explain};
+use checker::{Operation, Verdict, explain};
 use cluster::{Cluster, show};
 use faults::{CANNOT_IMITATE, Lost, Shim};
+use model::{Action, Word};
 use program::{Author, Profile, Program, keys_in_play};
 use rng::Rng;
+use scripts::{Guard, is_script, is_write, script_keys, steps_of};
+use skerry_resp::Value;
 use skerry_server::dispatch::BlockCounts;
 
 /// Sets these programs apart from those of the other tests.
@@ -76,6 +81,103 @@ struct Counts {
     plans_committed: u64,
     plans_voided: u64,
     blocked: BlockCounts,
+    scripts: ScriptCounts,
+}
+
+/// Scripts that were answered.
+#[derive(Debug, Default)]
+struct ScriptCounts {
+    /// On keys of one shard, all of them declared.
+    on_one_shard: u64,
+    on_several: u64,
+    undeclared: u64,
+    read_only: u64,
+    in_transactions: u64,
+    /// Ended by an error when something had been written.
+    failed_half_way: u64,
+    /// Ended by an error before.
+    failed: u64,
+    /// Another client touched one of its keys meanwhile.
+    contended: u64,
+    /// What it pushed went to a client that waited.
+    woke: u64,
+}
+
+impl ScriptCounts {
+    fn add(&mut self, history: &[Operation]) {
+        for (at, operation) in history.iter().enumerate() {
+            let Some((answered_at, reply)) = &operation.answer else { continue };
+            let argv = match &operation.action {
+                Action::Transaction(queue) => {
+                    self.in_transactions += queue.iter().filter(|argv| is_script(argv)).count() as u64;
+                    continue;
+                }
+                Action::Command(argv) if is_script(argv) => argv,
+                Action::Command(_) => continue,
+            };
+            let is_declared = argv[2] != b"0";
+            match (is_declared, operation.is_spread) {
+                (true, false) => self.on_one_shard += 1,
+                (true, true) => self.on_several += 1,
+                (false, _) => self.undeclared += 1,
+            }
+            self.read_only += u64::from(argv[0] == b"EVAL_RO");
+            let steps = steps_of(argv);
+            if matches!(reply, Value::Error(_)) {
+                let writes = steps.iter().take_while(|step| step.guard != Guard::Error);
+                let has_written = writes.take(steps.len() - 1).any(|step| is_write(&step.argv[0]));
+                match has_written {
+                    true => self.failed_half_way += 1,
+                    false => self.failed += 1,
+                }
+            }
+            let keys = script_keys(argv);
+            let touches = |other: &Operation| match &other.action {
+                Action::Command(argv) if is_script(argv) => !script_keys(argv).is_disjoint(&keys),
+                Action::Command(argv) => argv[1..].iter().any(|word| keys.contains(word)),
+                Action::Transaction(queue) => queue.iter().flatten().any(|word| keys.contains(word)),
+            };
+            let overlaps = |other: &&Operation| {
+                other.client != operation.client
+                    && other.invoked_at < *answered_at
+                    && other.answer.as_ref().is_none_or(|(end, _)| *end > operation.invoked_at)
+            };
+            self.contended += u64::from(history.iter().filter(overlaps).any(touches));
+            let pushed =
+                steps.iter().filter(|step| step.argv[0] == b"RPUSH").flat_map(|step| &step.argv[2..]);
+            let pushed: Vec<&Word> = pushed.collect();
+            self.woke += history[..].iter().enumerate().any(|(other, waiter)| {
+                other != at && waiter.invoked_at < operation.invoked_at && has_got(waiter, &pushed)
+            }) as u64;
+        }
+    }
+
+    fn are_all_met(&self) -> bool {
+        let all = [
+            self.on_one_shard,
+            self.on_several,
+            self.undeclared,
+            self.read_only,
+            self.in_transactions,
+            self.failed_half_way,
+            self.failed,
+            self.contended,
+            self.woke,
+        ];
+        all.iter().all(|n| *n > 0)
+    }
+}
+
+/// Whether a blocking command was answered with one of these elements.
+fn has_got(waiter: &Operation, elements: &[&Word]) -> bool {
+    let Action::Command(argv) = &waiter.action else { return false };
+    let is_one = |value: &Value| matches!(value, Value::Bulk(text) if elements.iter().any(|e| *e == text));
+    argv[0].starts_with(b"BL")
+        && match &waiter.answer {
+            Some((_, Value::Array(pair))) => pair.last().is_some_and(is_one),
+            Some((_, value)) => is_one(value),
+            None => false,
+        }
 }
 
 /// Why a seed failed.
@@ -101,6 +203,8 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
         Profile::Vectors,
         Profile::Lists,
         Profile::Lists,
+        Profile::Scripts,
+        Profile::Scripts,
     ];
     let drawn = *random.pick(&all);
     let profile = profile.unwrap_or(drawn);
@@ -130,6 +234,7 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     let history = cluster.history(&programs);
     counts.seeds += 1;
     counts.operations += history.len() as u64;
+    counts.scripts.add(&history);
     for node in &cluster.nodes {
         counts.lends += node.lend_counts.started;
         counts.second_rounds += node.lend_counts.second_rounds;
@@ -186,6 +291,7 @@ fn every_history_is_strictly_serialisable() {
         let exercised = [counts.slices, counts.plans_committed, counts.plans_voided];
         assert!(exercised.iter().all(|n| *n > 0), "the seeds exercise too little: {counts:?}");
         assert!(counts.blocked.are_all_met(), "the seeds exercise too little: {counts:?}");
+        assert!(counts.scripts.are_all_met(), "the seeds exercise too little: {counts:?}");
         assert!(counts.second_rounds > 0 && counts.waits > 0, "the seeds exercise too little: {counts:?}");
         assert!(
             counts.lends > 0 && counts.whole_shard_lends > 0,
@@ -244,4 +350,21 @@ fn a_lost_wake_up_is_found() {
 #[test]
 fn a_wait_that_is_ended_twice_is_found() {
     find(Profile::Lists, || Shim::OwnClaim);
+}
+
+/// Two scripts on the same keys at once.
+#[test]
+fn a_lost_hold_of_a_script_is_found() {
+    find(Profile::StringScripts, || Shim::LostHold(Lost::default()));
+}
+
+#[test]
+fn a_release_before_a_script_runs_is_found() {
+    find(Profile::StringScripts, || Shim::EarlyRelease(Lost::default()));
+}
+
+/// What a script has pushed is there, and nobody is told.
+#[test]
+fn a_script_that_wakes_nobody_is_found() {
+    find(Profile::Scripts, || Shim::LostWake);
 }

@@ -129,9 +129,10 @@ impl Node {
             HoldMode::Exclusive => self.take_home(&ask.keys, loans, returned),
         }
         for (db, key) in changed {
-            self.shard.touch_watchers(db, key, false);
-            let key = Key { bytes: key, hash: self.server.hash_key(key) };
-            self.shard.tracking.invalidate(&key, Some(ask.client));
+            if self.shard.take_guest_change(db, key) {
+                let key = Key { bytes: key, hash: self.server.hash_key(key) };
+                self.shard.tracking.invalidate(&key, Some(ask.client));
+            }
         }
         self.serve_blocked_on(ask.mode, &ask.keys);
         let mut freed = Vec::new();

@@ -539,7 +539,9 @@ impl Node {
         for (db, key) in &changes {
             let owner = self.server.shard_of(key);
             if let Some((_, other)) = others.iter_mut().find(|(shard, _)| *shard == owner) {
-                other.touch_watchers(*db, key, false);
+                if !other.take_guest_change(*db, key) {
+                    continue;
+                }
                 let key = Key { bytes: key, hash: self.server.hash_key(key) };
                 other.tracking.invalidate(&key, self.queue_writer);
             }

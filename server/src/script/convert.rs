@@ -138,10 +138,11 @@ fn push_array(lua: Lua, reader: &mut Reader<'_>) -> bool {
     true
 }
 
+/// The table grows, as Redis's does: the order in which `pairs` goes through it hangs on that.
 fn push_map(lua: Lua, reader: &mut Reader<'_>) -> bool {
     let n = reader.integer() as usize;
     lua.push_table(0, 1);
-    lua.push_table(0, n);
+    lua.push_table(0, 0);
     for _ in 0..n {
         if !push_value(lua, reader) || !push_value(lua, reader) {
             return false;
@@ -158,7 +159,7 @@ fn push_map(lua: Lua, reader: &mut Reader<'_>) -> bool {
 fn push_set(lua: Lua, reader: &mut Reader<'_>) -> bool {
     let n = reader.integer() as usize;
     lua.push_table(0, 1);
-    lua.push_table(0, n);
+    lua.push_table(0, 0);
     for _ in 0..n {
         if !push_value(lua, reader) {
             return false;

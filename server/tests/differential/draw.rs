@@ -41,7 +41,7 @@ const _: () = assert!(
 const VECTORS_Q8: &[&str] = &["v0", "{a}v1"];
 const VECTORS_F32: &[&str] = &["v2", "{b}v3"];
 const VECTORS_BIN: &[&str] = &["v4"];
-const CLASSES: &[&[&str]] = &[
+pub(crate) const CLASSES: &[&[&str]] = &[
     STRINGS,
     LISTS,
     SETS,
@@ -263,7 +263,7 @@ pub(crate) struct Step {
 }
 
 pub(crate) struct Draw {
-    rng: Rng,
+    pub(crate) rng: Rng,
     /// When the program began: its absolute deadlines hang on it.
     start_ms: i64,
     /// The time in the IDs of entries: later ones are greater.
@@ -361,9 +361,14 @@ impl Draw {
             }
         }
         for _ in 0..STREAM_STEPS.min(rows.len()) {
-            let row = weighted(&rows, &mut self.rng);
-            out.push(self.step(conn, row));
+            out.push(self.one_of(conn, &rows));
         }
+    }
+
+    /// One command of one of `rows`, by their weights.
+    pub(crate) fn one_of(&mut self, conn: usize, rows: &[&'static Row]) -> Step {
+        let row = weighted(rows, &mut self.rng);
+        self.step(conn, row)
     }
 
     fn row(&mut self) -> &'static Row {
@@ -677,7 +682,7 @@ impl Draw {
         }
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    pub(crate) fn value(&mut self) -> Vec<u8> {
         match self.rng.below(12) {
             0..3 => self.rng.pick(WORDS).as_bytes().to_vec(),
             3..6 => self.rng.within(-50, 5000).to_string().into_bytes(),

@@ -27,7 +27,7 @@ impl Row {
     }
 }
 
-const fn row(weight: u32, template: &'static str, compare: Compare) -> Row {
+pub(crate) const fn row(weight: u32, template: &'static str, compare: Compare) -> Row {
     Row { template, weight, compare, when: When::Always }
 }
 

@@ -235,7 +235,11 @@ impl Search<'_> {
 fn is_read(action: &Action) -> bool {
     match action {
         Action::Command(argv) => {
-            matches!(&argv[0][..], b"GET" | b"MGET" | b"EXISTS" | b"SMEMBERS" | b"PING" | b"LLEN" | b"LRANGE")
+            // A script that may not write changes nothing, however it ends.
+            matches!(
+                &argv[0][..],
+                b"EVAL_RO" | b"GET" | b"MGET" | b"EXISTS" | b"SMEMBERS" | b"PING" | b"LLEN" | b"LRANGE"
+            )
         }
         Action::Transaction(_) => false,
     }

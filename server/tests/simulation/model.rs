@@ -5,6 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skerry_resp::Value;
 
+use crate::scripts::{BOOM, Guard, is_script, is_write, steps_of};
+
 pub type Word = Vec<u8>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +50,7 @@ struct Watching {
 pub const N_DATABASES: usize = 2;
 const WRONG_TYPE: &[u8] = b"WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const READ_ONLY: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
 const NOT_AN_INTEGER: &[u8] = b"ERR value is not an integer or out of range";
 
 /// The whole state.
@@ -240,6 +243,28 @@ impl Model {
         taken
     }
 
+    /// Runs a script: what it did before an error stays done.
+    fn script(&mut self, client: usize, db: usize, argv: &[Word]) -> Result<Value, Value> {
+        let is_read_only = argv[0] == b"EVAL_RO";
+        let mut replies = Vec::new();
+        for step in steps_of(argv) {
+            if step.guard == Guard::Error {
+                return Err(Value::Error(BOOM.to_vec()));
+            }
+            let reply = match is_read_only && is_write(&step.argv[0]) {
+                true => Value::Error(READ_ONLY.to_vec()),
+                false => self.command(client, db, &step.argv),
+            };
+            match reply {
+                Value::Error(_) if step.guard == Guard::Raising => return Err(reply),
+                // Lua knows one nothing.
+                Value::NullArray => replies.push(Value::NullBulk),
+                reply => replies.push(reply),
+            }
+        }
+        Ok(Value::Array(replies))
+    }
+
     fn text(&self, db: usize, key: &[u8]) -> Result<Option<Word>, Value> {
         match self.databases[db].get(key) {
             None => Ok(None),
@@ -311,6 +336,7 @@ impl Model {
         let integer = |n: usize| Value::Integer(n as i64);
         let bulk = |text: Option<Word>| text.map_or(Value::NullBulk, Value::Bulk);
         Ok(match name {
+            "EVAL" | "EVAL_RO" => self.script(client, db, argv)?,
             "PING" => Value::Simple(b"PONG".to_vec()),
             "SELECT" => ok(),
             "GET" => bulk(self.text(db, &argv[1])?),
@@ -505,20 +531,39 @@ impl Model {
     }
 }
 
-/// Arrays whose order Redis leaves open, in one order.
+/// Arrays whose order Redis leaves open, in one order; errors of scripts without the place where they came about.
 pub fn normal(action: &Action, reply: Value) -> Value {
     match (action, reply) {
-        (Action::Command(argv), Value::Array(members)) => ordered(argv, members),
+        (Action::Command(argv), reply) => normal_of(argv, reply),
         (Action::Transaction(queue), Value::Array(replies)) => {
-            let each = replies.into_iter().zip(queue).map(|(reply, argv)| match reply {
-                Value::Array(members) => ordered(argv, members),
-                other => other,
-            });
+            let each = replies.into_iter().zip(queue).map(|(reply, argv)| normal_of(argv, reply));
             Value::Array(each.collect())
         }
         (_, reply) => reply,
     }
 }
+
+fn normal_of(argv: &[Word], reply: Value) -> Value {
+    match reply {
+        Value::Error(mut text) if is_script(argv) => {
+            let place = text.windows(PLACE.len()).position(|part| part == PLACE);
+            text.truncate(place.unwrap_or(text.len()));
+            Value::Error(text)
+        }
+        Value::Array(replies) if is_script(argv) => {
+            let each = replies.into_iter().zip(steps_of(argv)).map(|(reply, step)| match reply {
+                Value::Array(members) => ordered(&step.argv, members),
+                other => other,
+            });
+            Value::Array(each.collect())
+        }
+        Value::Array(members) => ordered(argv, members),
+        other => other,
+    }
+}
+
+/// Behind an error that has ended a script.
+const PLACE: &[u8] = b" script: ";
 
 fn ordered(argv: &[Word], mut members: Vec<Value>) -> Value {
     if argv[0] == b"SMEMBERS" || argv[0] == b"VSIM" {

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use skerry_server::commands::TABLE;
+use skerry_server::script::{Reach, Source};
 use skerry_server::server::Server;
 
 use crate::model::{Action, Word};
 use crate::rng::Rng;
+use crate::scripts::{Call, Guard, script_keys, script_of};
 
 /// Which commands a program draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,10 @@ pub enum Profile {
     Runs,
     /// Lists, and clients that wait for them.
     Lists,
+    /// Scripts on keys of one shard, of several, and on those that they do not declare, among lists and clients that wait.
+    Scripts,
+    /// Scripts on declared strings, and string commands: what the planted faults can imitate.
+    StringScripts,
     /// Vector sets that grow, shrink, go and come back under the plans for them.
     Vectors,
 }
@@ -98,7 +104,10 @@ pub struct Author<'a> {
     db: usize,
     watched: BTreeSet<Word>,
     n_values: usize,
+    is_on_one_shard: bool,
 }
+
+const MAX_TRIES: usize = 30;
 
 impl<'a> Author<'a> {
     pub fn new(
@@ -109,7 +118,8 @@ impl<'a> Author<'a> {
         client: usize,
     ) -> Self {
         let program = Program::default();
-        Self { random, server, keys, profile, client, program, db: 0, watched: BTreeSet::new(), n_values: 0 }
+        let (watched, n_values, is_on_one_shard) = (BTreeSet::new(), 0, false);
+        Self { random, server, keys, profile, client, program, db: 0, watched, n_values, is_on_one_shard }
     }
 
     pub fn write(mut self, n_operations: usize) -> Program {
@@ -146,6 +156,23 @@ impl<'a> Author<'a> {
                         self.operation(argv);
                     }
                 },
+                Profile::Scripts => match self.random.below(24) {
+                    0 => self.watch(),
+                    1..4 => self.transaction(),
+                    4 => self.whole(),
+                    5 => {
+                        let argv = self.unblock();
+                        self.operation(argv);
+                    }
+                    _ => {
+                        let argv = self.any_command();
+                        self.operation(argv);
+                    }
+                },
+                Profile::StringScripts => {
+                    let argv = self.any_command();
+                    self.operation(argv);
+                }
                 Profile::Vectors => match self.random.below(20) {
                     0 => self.watch(),
                     1 => self.transaction(),
@@ -194,7 +221,18 @@ impl<'a> Author<'a> {
     }
 
     fn key(&mut self) -> Word {
-        self.random.pick(self.keys).clone()
+        for _ in 0..MAX_TRIES {
+            let key = self.random.pick(self.keys).clone();
+            if self.may_use(&key) {
+                return key;
+            }
+        }
+        self.keys[0].clone()
+    }
+
+    /// A script of one shard keeps to the shard of the first key.
+    fn may_use(&self, key: &[u8]) -> bool {
+        !self.is_on_one_shard || self.server.shard_of(key) == self.server.shard_of(&self.keys[0])
     }
 
     /// Mostly a value that no other operation writes; sometimes a number.
@@ -268,8 +306,45 @@ impl<'a> Author<'a> {
 
     /// On the first three of the keys, and mostly on the first: so they meet.
     fn list_key(&mut self) -> Word {
-        let at = self.random.below(3).min(self.random.below(3));
-        self.keys[at].clone()
+        for _ in 0..MAX_TRIES {
+            let at = self.random.below(3).min(self.random.below(3));
+            if self.may_use(&self.keys[at]) {
+                return self.keys[at].clone();
+            }
+        }
+        self.keys[0].clone()
+    }
+
+    /// EVAL or EVAL_RO of one to three commands, some of which may fail; perhaps it ends by an error of its own.
+    fn script(&mut self) -> Vec<Word> {
+        let is_read_only = self.random.chance(5);
+        let is_declared = self.profile == Profile::StringScripts || self.random.below(5) < 3;
+        self.is_on_one_shard = is_declared && self.random.chance(2);
+        let mut steps = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            let argv = match is_read_only && !self.random.chance(10) {
+                true => self.reading(),
+                false => self.plain_command(),
+            };
+            let guard = if self.random.chance(3) { Guard::Protected } else { Guard::Raising };
+            steps.push(Call { guard, argv });
+        }
+        self.is_on_one_shard = false;
+        if self.random.chance(7) {
+            let at = self.random.below(steps.len() + 1);
+            steps.insert(at, Call { guard: Guard::Error, argv: Vec::new() });
+        }
+        let name = if is_read_only { "EVAL_RO" } else { "EVAL" };
+        script_of(name, &steps, is_declared, self.keys)
+    }
+
+    fn reading(&mut self) -> Vec<Word> {
+        match self.random.below(4) {
+            0 => self.on_many("MGET", false),
+            1 if self.profile == Profile::Scripts => vec![b"LLEN".to_vec(), self.list_key()],
+            2 => self.on_many("EXISTS", false),
+            _ => self.on_one("GET", 0),
+        }
     }
 
     fn element(&mut self) -> Word {
@@ -329,6 +404,22 @@ impl<'a> Author<'a> {
     }
 
     fn any_command(&mut self) -> Vec<Word> {
+        let is_about_scripts = matches!(self.profile, Profile::Scripts | Profile::StringScripts);
+        if is_about_scripts && self.random.chance(3)
+            || self.profile == Profile::Everything && self.random.chance(16)
+        {
+            return self.script();
+        }
+        self.plain_command()
+    }
+
+    fn plain_command(&mut self) -> Vec<Word> {
+        if self.profile == Profile::StringScripts {
+            return self.string_command();
+        }
+        if self.profile == Profile::Scripts && self.random.chance(2) {
+            return self.list_command();
+        }
         if self.profile == Profile::Lists {
             return self.list_command();
         }
@@ -441,15 +532,18 @@ impl<'a> Author<'a> {
             "rpush" | "lpop" | "llen" | "lrange" => [argv[1].clone()].into(),
             "lmove" | "blmove" => argv[1..3].iter().cloned().collect(),
             "blpop" => argv[1..argv.len() - 1].iter().cloned().collect(),
+            "eval" | "eval_ro" => script_keys(argv),
             "ping" | "swapdb" | "select" | "client" => BTreeSet::new(),
             _ => argv[1..].iter().cloned().collect(),
         };
         let mut mask = keys.iter().fold(0u64, |mask, key| mask | 1 << self.server.shard_of(key).0);
-        let is_whole = matches!(name.as_str(), "flushall" | "swapdb" | "dbsize");
+        let is_script = matches!(name.as_str(), "eval" | "eval_ro");
+        let is_whole = matches!(name.as_str(), "flushall" | "swapdb" | "dbsize")
+            || is_script && Source::read(&argv[1]).is_ok_and(|source| source.reach == Reach::All);
         if is_whole {
             mask = self.all_shards();
         }
-        let is_lend = mask.count_ones() > 1;
+        let is_lend = mask.count_ones() > 1 || is_script;
         let blocks = command.may_wait.is_some();
         Facts { is_write: command.is_write(), is_lend, blocks, name, keys, mask }
     }

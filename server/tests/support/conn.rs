@@ -59,6 +59,17 @@ impl Conn {
         }
     }
 
+    /// A reply, if one is there already.
+    pub fn read_if_there(&mut self) -> Result<Option<Reply>, NoReply> {
+        self.stream.set_nonblocking(true).expect("a socket can be asked not to wait");
+        let outcome = self.read();
+        self.stream.set_nonblocking(false).expect("a socket can be asked to wait");
+        match outcome {
+            Err(NoReply::TimedOut) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// A reply, if one comes within `patience`.
     pub fn read_within(&mut self, patience: Duration) -> Result<Option<Reply>, NoReply> {
         self.stream.set_read_timeout(Some(patience)).expect("read timeout");

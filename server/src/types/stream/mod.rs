@@ -90,10 +90,10 @@ impl History {
         }
         if self.max_deleted_id.is_zero() || self.max_deleted_id < self.first_id {
             if id < self.first_id {
-                return Some(added - length);
+                return Some(added.wrapping_sub(length));
             }
             if id == self.first_id {
-                return Some(added - length + 1);
+                return Some(added.wrapping_sub(length).wrapping_add(1));
             }
         }
         None
