@@ -171,7 +171,7 @@ impl ScriptCounts {
 /// Whether a blocking command was answered with one of these elements.
 fn has_got(waiter: &Operation, elements: &[&Word]) -> bool {
     let Action::Command(argv) = &waiter.action else { return false };
-    let is_one = |value: &Value| matches!(value, Value::Bulk(text) if elements.iter().any(|e| *e == text));
+    let is_one = |value: &Value| matches!(value, Value::Bulk(text) if elements.contains(&text));
     argv[0].starts_with(b"BL")
         && match &waiter.answer {
             Some((_, Value::Array(pair))) => pair.last().is_some_and(is_one),
