@@ -250,6 +250,9 @@ impl Author {
 
     /// A command that stores its result where somebody waits comes behind a DEL of that key.
     fn safely(&mut self, step: Step, hazards: &Hazards) -> Step {
+        if hazards.rewinds(&step.argv) {
+            return plain(step.conn, &[b"PING"]);
+        }
         match stored_in(&step.argv) {
             Some(key) if hazards.waited.contains(key) => {
                 let del = plain(step.conn, &[b"DEL", key]);
@@ -443,12 +446,18 @@ impl Hazards {
         is_read(argv) && self.readers.iter().any(collides)
     }
 
+    /// Whether it gives a group that somebody waits for its entries once more.
+    fn rewinds(&self, argv: &[Vec<u8>]) -> bool {
+        name_of(argv) == "XGROUP SETID" && argv.get(2).is_some_and(|key| self.waited.contains(key))
+    }
+
     /// Whether these commands may not run as one now.
     fn forbid(&self, commands: &[&Vec<Vec<u8>>]) -> bool {
         let words = || commands.iter().flat_map(|argv| argv.iter());
         let touched: BTreeSet<&Vec<u8>> = words().filter(|word| self.waited.contains(*word)).collect();
         let swaps = commands.iter().any(|argv| name_of(argv) == "SWAPDB");
-        if self.is_entangled && (touched.len() > 1 || swaps) {
+        if self.is_entangled && (touched.len() > 1 || swaps) || commands.iter().any(|argv| self.rewinds(argv))
+        {
             return true;
         }
         commands.iter().enumerate().any(|(at, argv)| {

@@ -19,6 +19,8 @@
 //!   than one key, no transaction, script or SWAPDB fills more than one key that somebody waits for.
 //! - Redis puts a client that it has tried in vain at the end of all its lines, here it keeps its places. Readers of streams are
 //!   tried in vain (their group has nothing new), so none of several streams waits for one that another reader waits for.
+//! - A reader looks again at every change of its stream, in Redis only when something has been added or is gone. That shows when XGROUP SETID has
+//!   given entries back to a group: it does not for one that somebody waits for.
 //! - With several workers CLIENT UNBLOCK in a transaction knows the connections of its own worker alone: there it stays out of transactions.
 //! - What has no order or is random (SMEMBERS in a script, SPOP, SCAN) stays out of scripts and transactions; `compare.rs` lists what may differ
 //!   elsewhere.
