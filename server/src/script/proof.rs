@@ -193,6 +193,8 @@ struct Text<'a> {
     tokens: &'a [Token<'a>],
     /// By opening bracket of any kind, where it closes.
     closes: HashMap<usize, usize>,
+    /// By closing bracket of any kind, where it opens.
+    opens: HashMap<usize, usize>,
     /// Locals that are always a declared key.
     keys: HashSet<&'a [u8]>,
     /// Locals that are `redis.call` or `redis.pcall`.
@@ -208,7 +210,7 @@ impl<'a> Text<'a> {
         if tokens.len() > MAX_TOKENS {
             return None;
         }
-        let mut closes = HashMap::new();
+        let (mut closes, mut opens) = (HashMap::new(), HashMap::new());
         let mut open: Vec<(usize, &[u8])> = Vec::new();
         for (at, token) in tokens.iter().enumerate() {
             match token {
@@ -221,11 +223,12 @@ impl<'a> Text<'a> {
                         return None;
                     }
                     closes.insert(from, at);
+                    opens.insert(at, from);
                 }
                 _ => {}
             }
         }
-        let mut text = Self { tokens, closes, keys: HashSet::new(), calls: HashSet::new() };
+        let mut text = Self { tokens, closes, opens, keys: HashSet::new(), calls: HashSet::new() };
         text.find_locals()?;
         Some(text)
     }
@@ -419,12 +422,13 @@ impl<'a> Text<'a> {
             }
             return Some(());
         }
-        if !self.tokens[..at]
-            .iter()
-            .rev()
-            .take_while(|token| !is_statement_edge(token))
-            .any(|t| *t == symbol(b","))
-        {
+        let is_single = self.is_single_target(before)
+            || !self.tokens[..at]
+                .iter()
+                .rev()
+                .take_while(|token| !is_statement_edge(token))
+                .any(|t| *t == symbol(b","));
+        if is_single {
             // `t.x = ...` or `t[i] = ...`: which table that is, `is_read_only` looks at.
             return Some(());
         }
@@ -447,6 +451,26 @@ impl<'a> Text<'a> {
                 Some(before) => before,
                 None => return Some(()),
             };
+        }
+    }
+
+    /// Whether what ends at `last` is `t.x` or `t[i]`, however deep, with no comma before: the only target of its assignment, even if
+    /// nothing but a space parts it from the statement before.
+    fn is_single_target(&self, last: usize) -> bool {
+        let mut at = last;
+        loop {
+            if let Some(open) = self.opens.get(&at).filter(|_| self.is_symbol(at, b"]")) {
+                at = match open.checked_sub(1) {
+                    Some(at) => at,
+                    None => return false,
+                };
+            } else if self.name(at).is_none() {
+                return false;
+            } else if at >= 2 && self.is_symbol(at - 1, b".") {
+                at -= 2;
+            } else {
+                return at == 0 || !(self.is_symbol(at - 1, b",") || self.is_symbol(at - 1, b":"));
+            }
         }
     }
 
@@ -714,6 +738,8 @@ mod tests {
             "local x, y = 1, 2 x, y = y, x return redis.call('set', KEYS[1], x)",
             "return redis.call('object', 'encoding', KEYS[1])",
             "return {redis.error_reply('x'), table.concat(KEYS, ',')}",
+            "local r = {} r[1] = redis.call('get', KEYS[1]) r[2] = redis.call('get', KEYS[2]) return r",
+            "local r = {a = {}}\nr.a[1] = redis.call('mget', KEYS[1], KEYS[2])\nr.a.b = redis.call('get', KEYS[2]) return r.a",
         ] {
             assert!(is_declared(text), "{text}");
         }
@@ -767,6 +793,9 @@ mod tests {
             "local t = select(2, ipairs(KEYS)) t[1] = 'x' return redis.call('get', KEYS[1])",
             "local table = {concat = function(t) t[1] = 'x' end} table.concat(KEYS) return redis.call('get', KEYS[1])",
             "function k() end local k = KEYS[1] return redis.call('get', k)",
+            "local k, r = KEYS[1], {} k, r[1] = 'x', 1 return redis.call('get', k)",
+            "local k, r = KEYS[1], {} print(1, 2) k, r.a[1] = 'x', 1 return redis.call('get', k)",
+            "local r = {} r[1] = redis.call('get', KEYS[1]) KEYS[1] = 'x' return redis.call('get', KEYS[1])",
         ] {
             assert!(!is_declared(text), "{text}");
         }
