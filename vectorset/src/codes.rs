@@ -546,6 +546,19 @@ impl Codes {
         }
     }
 
+    /// The inner product of the query's own components with a row's signs: nearer the truth than the signs of both. `probe` was
+    /// prepared from a vector, the form is Signs.
+    pub(crate) fn signed_product(&self, probe: &CodeProbe, id: NodeId) -> f32 {
+        let mut lanes = [0.0_f32; 8];
+        for (part, &bits) in probe.rotated.chunks(8).zip(self.bytes(id)) {
+            for (lane, (sum, x)) in lanes.iter_mut().zip(part).enumerate() {
+                let sign = u32::from(!bits >> lane & 1) << 31;
+                *sum += f32::from_bits(x.to_bits() ^ sign);
+            }
+        }
+        lanes.iter().sum()
+    }
+
     /// Redis's bytes of a row: a signed byte a component, or 64-bit words of signs.
     pub(crate) fn blob(&self, id: NodeId) -> Vec<u8> {
         self.bytes(id)[..self.blob_bytes()].to_vec()

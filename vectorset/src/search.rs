@@ -436,7 +436,8 @@ impl State {
         guard: &'a Guard,
     ) -> Hits<'a> {
         assert!(matches!(self.stage, Stage::Done), "the search is not done");
-        let found = &mut scratch.walk.found;
+        let SearchScratch { probe, walk, .. } = scratch;
+        let found = &mut walk.found;
         let radius = self.options.radius.unwrap_or(f32::INFINITY);
         found.retain(|found| found.distance <= radius && !set.index.graph.node(found.id).is_dead());
         if self.changes % 2 == 1 || set.changes.load(Ordering::Acquire) != self.changes {
@@ -444,6 +445,7 @@ impl State {
             let mut seen = HashSet::new();
             found.retain(|candidate| seen.insert(set.name(candidate.id, guard)));
         }
+        set.index.settle_ties(probe, found, self.options.count);
         found.truncate(self.options.count);
         Hits::new(set, found, guard)
     }

@@ -57,6 +57,28 @@ fn number(name: &[u8]) -> usize {
     std::str::from_utf8(&name[1..]).expect("text").parse().expect("a number")
 }
 
+/// Signs alone cannot tell these rows apart: each differs from the query in one. The query's own components can.
+#[test]
+fn ties_under_bin_are_settled_by_the_query() {
+    const DIM: usize = 40;
+    let query: Vec<f32> = (0..DIM).map(|i| (DIM - i) as f32).collect();
+    let rows: Vec<Vec<f32>> =
+        (0..DIM).map(|flipped| (0..DIM).map(|i| if i == flipped { -1.0 } else { 1.0 }).collect()).collect();
+    for flipped_first in [false, true] {
+        let mut rows = rows.clone();
+        if flipped_first {
+            rows.reverse();
+        }
+        let params = Params { quantization: Quantization::Bin, ..Params::new(DIM as u32, 16, 1) };
+        let mut set = Fixture::filled(params, &rows);
+        let hits = set.run(&query, SearchOptions::new(32, DIM));
+        assert!(hits.iter().all(|hit| hit.1 == hits[0].1), "{hits:?}");
+        let found: Vec<usize> =
+            hits.iter().map(|&(row, _)| if flipped_first { row } else { DIM - 1 - row }).collect();
+        assert!(found.iter().copied().eq(0..32), "{found:?}");
+    }
+}
+
 /// A vector as Redis stores it under Q8: signed bytes, the range, the length.
 fn q8(vector: &[f32]) -> (Vec<i8>, f64, f64) {
     let length = vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
