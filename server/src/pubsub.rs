@@ -9,11 +9,12 @@
 //! nobody. Messages of one publisher to one channel arrive in their order: they take the same ring. A message that is under way when
 //! its receiver unsubscribes is dropped by the receiver's worker, which asks the client, not the directory.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use dashmap::DashMap;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use skerry_resp::reply::Reply;
 
 use crate::client::ClientId;
@@ -70,12 +71,43 @@ impl Listeners {
     }
 }
 
+/// Patterns with a listener, in the order in which they came: one client may have tens of thousands, and end.
+#[derive(Default)]
+struct Patterns {
+    by_age: BTreeMap<u64, (Box<[u8]>, Listeners)>,
+    ages: HashMap<Box<[u8]>, u64>,
+    n_ever: u64,
+}
+
+impl Patterns {
+    fn add(&mut self, name: &[u8], client: ClientId) {
+        let age = *self.ages.entry_ref(name).or_insert_with(|| {
+            self.n_ever += 1;
+            self.by_age.insert(self.n_ever, (Box::from(name), Listeners::default()));
+            self.n_ever
+        });
+        if let Some((_, listeners)) = self.by_age.get_mut(&age) {
+            listeners.add(client);
+        }
+    }
+
+    fn remove(&mut self, name: &[u8], client: ClientId) {
+        let Some(&age) = self.ages.get(name) else { return };
+        let Some((_, listeners)) = self.by_age.get_mut(&age) else { return };
+        listeners.remove(client);
+        if listeners.clients.is_empty() {
+            self.by_age.remove(&age);
+            self.ages.remove(name);
+        }
+    }
+}
+
 /// The directory.
 #[derive(Default)]
 pub struct Subscriptions {
     channels: DashMap<Box<[u8]>, Listeners>,
     shard_channels: DashMap<Box<[u8]>, Listeners>,
-    patterns: RwLock<Vec<(Box<[u8]>, Listeners)>>,
+    patterns: RwLock<Patterns>,
     n_patterns: AtomicUsize,
     n_clients: AtomicUsize,
 }
@@ -144,15 +176,8 @@ impl Subscriptions {
             return;
         }
         let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
-        match patterns.iter_mut().find(|(pattern, _)| **pattern == *name) {
-            Some((_, listeners)) => listeners.add(client),
-            None => {
-                let mut listeners = Listeners::default();
-                listeners.add(client);
-                patterns.push((Box::from(name), listeners));
-            }
-        }
-        self.n_patterns.store(patterns.len(), Ordering::Relaxed);
+        patterns.add(name, client);
+        self.n_patterns.store(patterns.ages.len(), Ordering::Relaxed);
     }
 
     pub fn remove(&self, kind: Kind, name: &[u8], client: ClientId) {
@@ -164,13 +189,8 @@ impl Subscriptions {
             return;
         }
         let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = patterns.iter().position(|(pattern, _)| **pattern == *name) {
-            patterns[at].1.remove(client);
-            if patterns[at].1.clients.is_empty() {
-                patterns.remove(at);
-            }
-        }
-        self.n_patterns.store(patterns.len(), Ordering::Relaxed);
+        patterns.remove(name, client);
+        self.n_patterns.store(patterns.ages.len(), Ordering::Relaxed);
     }
 
     /// Listeners of a channel by its name; patterns do not count.
@@ -211,7 +231,7 @@ impl Subscriptions {
         }
         if kind == Kind::Channel && self.n_patterns() > 0 {
             let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
-            for (pattern, listeners) in &*patterns {
+            for (pattern, listeners) in patterns.by_age.values() {
                 if glob_match(pattern, channel, Case::Sensitive) {
                     add(Kind::Pattern, pattern, listeners.list());
                 }

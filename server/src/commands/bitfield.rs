@@ -191,6 +191,12 @@ impl Step {
         }
         match self.overflow {
             Overflow::Fail => None,
+            // As Redis, whose room up to `max` wraps around 64 bits there: what is set that far below comes out at the top.
+            Overflow::Saturate
+                if wanted < max - i128::from(i64::MAX) && matches!(self.verb, Verb::Set(_)) =>
+            {
+                Some(max)
+            }
             Overflow::Saturate => Some(wanted.clamp(min, max)),
             Overflow::Wrap => Some((wanted - min).rem_euclid(max - min + 1) + min),
         }

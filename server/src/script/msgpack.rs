@@ -275,7 +275,8 @@ impl<'a> Reader<'a> {
             0xc2 | 0xc3 => lua.push_bool(kind == 0xc3),
             0xca => lua.push_number(f32::from_bits(self.unsigned(4)? as u32).into()),
             0xcb => lua.push_number(f64::from_bits(self.unsigned(8)?)),
-            0xcc..=0xcf => lua.push_number(self.unsigned(1 << (kind - 0xcc))? as f64),
+            // As Redis, which makes a signed integer of it.
+            0xcc..=0xcf => lua.push_number(self.unsigned(1 << (kind - 0xcc))? as i64 as f64),
             0xd0..=0xd3 => lua.push_number(self.signed(1 << (kind - 0xd0))? as f64),
             0xa0..=0xbf => self.string(usize::from(kind & 31))?,
             0xd9..=0xdb => {
