@@ -24,7 +24,7 @@ const LAST_SHOWN: usize = 30;
 const STEPS_PER_CONNECTION: usize = 200;
 /// An ordinary run repeats itself: a change is judged by what it changed, not by chance. Long runs choose their own.
 const DEFAULT_SEED: u64 = 19182;
-const LONGEST_EXTENSION_S: u64 = 120;
+const LONGEST_EXTENSION_S: u64 = 300;
 const DICTIONARY: &[&str] = &[
     "0",
     "-1",
@@ -279,7 +279,8 @@ impl Fuzz {
             "HOTKEYS RESET",
         ];
         let counting = ["HOTKEYS START METRICS 1 CPU", "HOTKEYS STOP", "HOTKEYS RESET"];
-        for line in connection.into_iter().chain(watching).chain(counting) {
+        let recording = ["XADD fuzz:record 1-1 f v", "XIDMPRECORD fuzz:record producer id 1-1"];
+        for line in connection.into_iter().chain(watching).chain(counting).chain(recording) {
             let argv: Argv = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
             let reply = conn.call(&argv);
             assert!(!reply.is_error(), "{line} gives {reply:?}");
