@@ -121,7 +121,7 @@ impl Keysizes {
 /// Which field counts a value, and its size there.
 fn size_of_view(view: &View<'_>) -> Option<(usize, usize)> {
     Some(match view {
-        View::Int(number) => (0, number.to_string().len()),
+        View::Int(number) => (0, itoa::Buffer::new().format(*number).len()),
         View::Str(bytes) => (0, bytes.len()),
         View::Shared(bytes) => (0, bytes.len()),
         View::List(list) => (1, list.len()),

@@ -24,6 +24,7 @@ use support::notation;
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::setting::setting;
 use support::words;
 
 const N_CONNS: usize = 4;
@@ -474,13 +475,9 @@ fn report(program: &[Step], what: &str) -> String {
     format!("{text}{what}")
 }
 
-fn number_from(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
-}
-
 fn compare(threads: usize) {
-    let n_steps = number_from("SKERRY_BLOCKING_STEPS", 6000) as usize;
-    let first = number_from("SKERRY_BLOCKING_SEED", 1);
+    let n_steps = setting("SKERRY_BLOCKING_STEPS", 6000) as usize;
+    let first = setting("SKERRY_BLOCKING_SEED", 1);
     let ours = Server::start(Kind::Skerry { threads }, &[]);
     let theirs = Server::start(Kind::Redis, &[]);
     let mut counts = Counts::default();

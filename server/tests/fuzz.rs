@@ -16,6 +16,7 @@ use support::conn::{Conn, encode};
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::setting::setting;
 use support::words;
 
 type Argv = Vec<Vec<u8>>;
@@ -95,7 +96,7 @@ fn commands_and_bytes() {
     let mut rows = BTreeSet::new();
     for threads in [1, 2] {
         let server = Server::start(Kind::Skerry { threads }, &[]);
-        rows = table(&server);
+        rows = server.command_names();
         let corpus = corpus(&rows);
         if server.kind == Kind::Redis {
             // It has rows of later issues, for which there is no dialogue yet.
@@ -414,14 +415,6 @@ fn corpus(rows: &BTreeSet<String>) -> Vec<Argv> {
     all.into_iter().collect()
 }
 
-/// The rows of the server's table, `config|get` for a subcommand.
-fn table(server: &Server) -> BTreeSet<String> {
-    let list = server.connect().call(&["COMMAND", "LIST"]).items().expect("a list");
-    list.iter()
-        .filter_map(|row| row.text().map(|t| String::from_utf8_lossy(t).to_ascii_lowercase()))
-        .collect()
-}
-
 fn row_of(argv: &Argv) -> String {
     let text =
         |n: usize| argv.get(n).map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).unwrap_or_default();
@@ -448,11 +441,4 @@ fn is_reached(row: &str, successes: &BTreeMap<String, usize>) -> bool {
 
 fn is(argv: &Argv, name: &str) -> bool {
     argv.first().is_some_and(|a| a.eq_ignore_ascii_case(name.as_bytes()))
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
-        Err(_) => default,
-    }
 }

@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 fn declared_lengths_reserve_nothing() {
     for kind in KINDS {
         let server = Server::start(kind, &[]);
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         let mut promises = Vec::new();
         for declared in
             ["*1\r\n$536870912\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\nabc", "*1048576\r\n"]
@@ -32,7 +32,7 @@ fn declared_lengths_reserve_nothing() {
             }
         }
         serves_others(&server);
-        let grown = rss_bytes(&server).saturating_sub(before);
+        let grown = server.rss_bytes().saturating_sub(before);
         assert!(
             grown < 900 * 64 * 1024 + 32 * MIB,
             "{kind:?}: 900 promises grew the server by {grown} bytes"
@@ -46,7 +46,7 @@ fn unread_replies_are_bounded() {
     for kind in KINDS {
         let server = Server::start(kind, &args(&["--client-output-buffer-limit", "normal 16mb 0 0"]));
         server.connect().call(&["SET", "big", &"x".repeat(MIB)]);
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         let mut request = Vec::new();
         encode(&["GET", "big"], &mut request);
         let mut deaf = TcpStream::connect(("127.0.0.1", server.port)).expect("accepted");
@@ -58,11 +58,11 @@ fn unread_replies_are_bounded() {
             }
         }
         serves_others(&server);
-        let peak = memory_bytes(&server, "VmHWM:").saturating_sub(before);
+        let peak = server.memory_bytes("VmHWM:").saturating_sub(before);
         // Replies of another worker are bounded by their number only, so far.
         let is_bounded = peak < 256 * MIB || kind != Kind::Skerry { threads: 1 };
         assert!(is_bounded, "{kind:?}: a deaf client made the server grow by {peak} bytes for a while");
-        let grown = rss_bytes(&server).saturating_sub(before);
+        let grown = server.rss_bytes().saturating_sub(before);
         assert!(grown < 128 * MIB, "{kind:?}: a deaf client grew the server by {grown} bytes");
         wait_for_clients(&server, 1);
     }
@@ -102,12 +102,12 @@ fn deleted_huge_values_leave_the_process() {
     for kind in KINDS {
         let server = Server::start(kind, &[]);
         let mut conn = server.connect();
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         for key in ["a", "b", "c"] {
             conn.call(&["SETRANGE", key, "200000000", "x"]);
         }
         conn.call(&["COPY", "a", "d"]);
-        assert!(rss_bytes(&server) > before + 150 * MIB);
+        assert!(server.rss_bytes() > before + 150 * MIB);
         conn.call(&["DEL", "a", "b", "c", "d"]);
         let value = "x".repeat(500_000);
         for n in 0..600 {
@@ -117,8 +117,8 @@ fn deleted_huge_values_leave_the_process() {
             conn.send(&["DEL", &format!("k{n}")]).expect("sent");
         }
         let end = Instant::now() + Duration::from_secs(5);
-        while rss_bytes(&server) > before + 100 * MIB {
-            assert!(Instant::now() < end, "{kind:?}: {} MiB stay", (rss_bytes(&server) - before) / MIB);
+        while server.rss_bytes() > before + 100 * MIB {
+            assert!(Instant::now() < end, "{kind:?}: {} MiB stay", (server.rss_bytes() - before) / MIB);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -157,7 +157,7 @@ fn ten_thousand_idle_clients() {
     allow_open_files(11_000);
     for kind in KINDS {
         let server = Server::start(kind, &[]);
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         let mut control = server.connect();
         let mut idle: Vec<Conn> = (0..9_999).map(|_| server.connect()).collect();
         for conn in &mut idle {
@@ -171,7 +171,7 @@ fn ten_thousand_idle_clients() {
         assert!(start.elapsed() < Duration::from_secs(1), "{kind:?}: a SET took {:?}", start.elapsed());
         let refused = server.connect().read().expect("a reply");
         assert_eq!(refused, Reply::Error(b"ERR max number of clients reached".to_vec()));
-        let grown = rss_bytes(&server).saturating_sub(before);
+        let grown = server.rss_bytes().saturating_sub(before);
         assert!(grown < 10_000 * 40 * 1024, "{kind:?}: {} bytes for each idle client", grown / 10_000);
         drop(idle);
         drop(control);
@@ -317,18 +317,6 @@ fn wait_for_clients(server: &Server, n: usize) {
         assert!(Instant::now() < end, "never down to {n} clients: {text}");
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn rss_bytes(server: &Server) -> usize {
-    memory_bytes(server, "VmRSS:")
-}
-
-/// A line of the process's status: VmRSS, resident now; VmHWM, the most that ever was.
-fn memory_bytes(server: &Server, name: &str) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
-    let line = status.lines().find(|l| l.starts_with(name)).expect("the line");
-    let kib: usize = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
-    kib * 1024
 }
 
 /// Lets this process, and the servers it starts, open at least that many files.

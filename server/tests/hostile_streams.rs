@@ -8,23 +8,15 @@ mod support;
 
 use std::time::Instant;
 use support::conn::{Conn, encode};
+use support::crc64::crc64;
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
+use support::setting::setting;
 
 const MIB: usize = 1 << 20;
 const MAX: &str = "18446744073709551615";
 const KINDS: [Kind; 2] = [Kind::Skerry { threads: 1 }, Kind::Skerry { threads: 2 }];
-
-fn setting(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-fn rss_bytes(server: &Server) -> usize {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process lives");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
-}
 
 fn info(conn: &mut Conn, section: &str, name: &str) -> usize {
     let text = conn.call(&["INFO", section]);
@@ -140,12 +132,12 @@ fn numbers_at_every_limit() {
         "COPY k l REPLACE",
         "XLEN k",
     ];
-    let seed = setting("SKERRY_SEED", 1) as u64;
+    let seed = setting("SKERRY_SEED", 1);
     for kind in KINDS {
         let server = Server::start(kind, &[]);
         let mut conn = server.connect();
         let mut rng = Rng::new(seed);
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         let draw = |rng: &mut Rng, form: &str| -> Vec<String> {
             form.split(' ')
                 .map(|word| match word {
@@ -168,7 +160,7 @@ fn numbers_at_every_limit() {
             }),
         );
         assert_eq!(conn.call(&["PING"]), Reply::Simple(b"PONG".into()));
-        let grown = rss_bytes(&server).saturating_sub(before);
+        let grown = server.rss_bytes().saturating_sub(before);
         println!("{kind:?}: {n_requests} requests at the limits, seed {seed}: {} KiB more", grown / 1024);
         assert!(grown < 64 * MIB, "{kind:?}: {grown} bytes more");
     }
@@ -184,7 +176,7 @@ fn many_ids_and_great_counts() {
         conn.call(&["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]);
         pour(&mut conn, (1..=N).map(|n| words(&format!("XADD s {n} f v"))));
         conn.call(&["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"]);
-        let filled = rss_bytes(&server);
+        let filled = server.rss_bytes();
         for count in ["1", "1000", "576460752303423487"] {
             let started = Instant::now();
             let reply = conn.call(&["XAUTOCLAIM", "s", "g", "d", "0", "0", "COUNT", count, "JUSTID"]);
@@ -208,26 +200,17 @@ fn many_ids_and_great_counts() {
         println!("{kind:?}: XACKDEL of {N} IDs in {:?}", started.elapsed());
         assert!(reply.items().expect("an answer each").iter().all(|answer| *answer == Reply::Int(1)));
         assert_eq!(conn.call(&["XLEN", "s"]), Reply::Int(0));
-        let grown = rss_bytes(&server).saturating_sub(filled);
+        let grown = server.rss_bytes().saturating_sub(filled);
         println!("{kind:?}: {} KiB more than when it was full", grown / 1024);
         assert!(grown < 64 * MIB, "{kind:?}: {grown} bytes more");
     }
-}
-
-/// Redis's checksum of payloads: CRC-64 of Jones, bit by bit.
-fn crc64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |sum, byte| {
-        (0..8).fold(sum ^ u64::from(*byte), |sum: u64, _| {
-            if sum & 1 == 1 { sum >> 1 ^ 0x95ac_9329_ac4b_c9b5 } else { sum >> 1 }
-        })
-    })
 }
 
 /// Payloads of DUMP with bytes changed and the checksum made right again: refused, or a stream on which all commands work.
 #[test]
 fn tampered_payloads_over_the_wire() {
     const CHECKSUM_BYTES: usize = 8;
-    let (seed, n_mutations) = (setting("SKERRY_SEED", 1) as u64, setting("SKERRY_STREAM_MUTATIONS", 3_000));
+    let (seed, n_mutations) = (setting("SKERRY_SEED", 1), setting("SKERRY_STREAM_MUTATIONS", 3_000) as usize);
     for kind in KINDS {
         let server = Server::start(kind, &[]);
         let mut conn = server.connect();
@@ -251,7 +234,7 @@ fn tampered_payloads_over_the_wire() {
         }
         conn.call(&["XDEL", "s", "1-1", "100-1", "101-2"]);
         let whole = conn.call(&["DUMP", "s"]).text().expect("a payload").to_vec();
-        let (before, mut n_accepted) = (rss_bytes(&server), 0);
+        let (before, mut n_accepted) = (server.rss_bytes(), 0);
         for _ in 0..n_mutations {
             let mut payload = whole[..whole.len() - CHECKSUM_BYTES].to_vec();
             for _ in 0..rng.within(1, 4) {
@@ -293,7 +276,7 @@ fn tampered_payloads_over_the_wire() {
         }
         conn.call(&["DEL", "x"]);
         assert_eq!(conn.call(&["PING"]), Reply::Simple(b"PONG".into()));
-        let grown = rss_bytes(&server).saturating_sub(before);
+        let grown = server.rss_bytes().saturating_sub(before);
         println!(
             "{kind:?}: {n_mutations} tampered payloads, seed {seed}, {n_accepted} accepted: {} KiB more",
             grown / 1024
@@ -306,7 +289,7 @@ fn tampered_payloads_over_the_wire() {
 /// One client reads ever more keys that it tracks: the table keeps to its limit.
 #[test]
 fn tracked_keys_by_the_million() {
-    let n_keys = setting("SKERRY_TRACKED_KEYS", 1_000_000);
+    let n_keys = setting("SKERRY_TRACKED_KEYS", 1_000_000) as usize;
     const MAX_KEYS: usize = 100_000;
     // A tracked key of 16 bytes takes 68, and the table grows by steps.
     const MAX_BYTES_PER_KEY: usize = 256;
@@ -316,7 +299,7 @@ fn tracked_keys_by_the_million() {
         let mut conn = server.connect();
         conn.call(&["HELLO", "3"]);
         conn.call(&["CLIENT", "TRACKING", "ON"]);
-        let before = rss_bytes(&server);
+        let before = server.rss_bytes();
         let mut most = 0;
         let mut n_told = 0;
         for first in (0..n_keys).step_by(1000) {
@@ -333,7 +316,7 @@ fn tracked_keys_by_the_million() {
                 }
             }
             if first % 100_000 == 0 {
-                most = most.max(rss_bytes(&server).saturating_sub(before));
+                most = most.max(server.rss_bytes().saturating_sub(before));
             }
         }
         let mut other = server.connect();

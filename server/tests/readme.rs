@@ -81,7 +81,5 @@ fn table() -> String {
 /// Names of our commands, lower case, without subcommands.
 fn commands() -> BTreeSet<String> {
     let server = Server::start(Kind::Skerry { threads: 1 }, &[]);
-    let list = server.connect().call(&["COMMAND", "LIST"]).items().expect("a list of names");
-    let names = list.iter().map(|name| String::from_utf8_lossy(name.text().expect("a name")).to_lowercase());
-    names.filter(|name| !name.contains('|')).collect()
+    server.command_names().into_iter().filter(|name| !name.contains('|')).collect()
 }

@@ -43,6 +43,9 @@ mod rng;
 mod scenarios;
 #[path = "simulation/scripts.rs"]
 mod scripts;
+#[path = "support/setting.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests over sockets")]
+mod setting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -53,6 +56,7 @@ use model::{Action, Word};
 use program::{Author, Profile, Program, keys_in_play};
 use rng::Rng;
 use scripts::{Guard, is_script, is_write, script_keys, steps_of};
+use setting::setting;
 use skerry_resp::Value;
 use skerry_server::dispatch::BlockCounts;
 
@@ -265,17 +269,9 @@ fn run_seed(seed: u64, profile: Option<Profile>, shim: Shim, counts: &mut Counts
     }
 }
 
-fn number_from(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is to be a number, not {text:?}")),
-        Err(_) => default,
-    }
-}
-
 #[test]
 fn every_history_is_strictly_serialisable() {
-    let (first, n_seeds) =
-        (number_from("SKERRY_SIM_FIRST", 0), number_from("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
+    let (first, n_seeds) = (setting("SKERRY_SIM_FIRST", 0), setting("SKERRY_SIM_SEEDS", DEFAULT_SEEDS));
     let mut counts = Counts::default();
     let mut undecided = Vec::new();
     for seed in first..first + n_seeds {

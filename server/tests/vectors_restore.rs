@@ -6,6 +6,7 @@
 mod support;
 
 use support::conn::{Conn, encode};
+use support::crc64::crc64;
 use support::reply::Reply;
 use support::rng::Rng;
 use support::server::{Kind, Server};
@@ -134,14 +135,6 @@ fn seal(mut body: Vec<u8>) -> Vec<u8> {
     let sum = crc64(&body);
     body.extend_from_slice(&sum.to_le_bytes());
     body
-}
-
-/// Bit by bit.
-fn crc64(bytes: &[u8]) -> u64 {
-    const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
-    bytes.iter().fold(0, |sum, byte| {
-        (0..8).fold(sum ^ u64::from(*byte), |sum, _| sum >> 1 ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 })
-    })
 }
 
 fn restore(conn: &mut Conn, payload: &[u8]) -> Reply {

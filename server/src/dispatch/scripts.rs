@@ -167,7 +167,7 @@ impl Node {
         self.is_queue_tracked = client.notes_reads();
         let mut out = std::mem::take(&mut self.script_out);
         out.clear();
-        self.script_with_sha(client, row, script, args, &mut [], &mut out, sha);
+        self.script_into(client, row, script, args, &mut [], &mut out, sha);
         self.push_reply(client, &out);
         self.script_out = out;
         self.serve_blocked();
@@ -185,26 +185,13 @@ impl Node {
         let now = (client.db, client.proto);
         (client.db, client.proto) = (lend.db, lend.proto);
         let args = Args::new(&lend.text, &lend.ranges);
-        self.script_into(client, lend.row, script, args, others, out);
+        self.script_into(client, lend.row, script, args, others, out, None);
         (client.db, client.proto) = now;
     }
 
-    /// Runs a script, whose reply goes to `out`.
-    pub(super) fn script_into(
-        &mut self,
-        client: &mut Box<Client>,
-        row: &'static Row,
-        script: Script,
-        args: Args<'_>,
-        others: &mut [(ShardId, Box<Shard>)],
-        out: &mut Vec<u8>,
-    ) {
-        self.script_with_sha(client, row, script, args, others, out, None);
-    }
-
-    /// The same for a script whose SHA-1 may be known.
+    /// Runs a script, whose SHA-1 may be known; its reply goes to `out`.
     #[expect(clippy::too_many_arguments, reason = "a run is all of these")]
-    fn script_with_sha(
+    pub(super) fn script_into(
         &mut self,
         client: &mut Box<Client>,
         row: &'static Row,

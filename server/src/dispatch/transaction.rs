@@ -490,7 +490,7 @@ impl Node {
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
                 self.merge_into(client, merge, &parts, args, out);
             }
-            Handler::Script(script) => self.script_into(client, row, script, args, others, out),
+            Handler::Script(script) => self.script_into(client, row, script, args, others, out, None),
             Handler::Flow(Flow::Unwatch) => Reply::new(out, proto).ok(),
             Handler::Flow(flow @ (Flow::Wait | Flow::WaitAof)) => {
                 self.wait_for_nobody(flow, proto, out, args);

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Compression, FOOTER_LEN, VERSION, WRONG_FOOTER, crc64};
+use super::{Compression, FOOTER_LEN, WRONG_FOOTER, check_footer, crc64, sealed};
 use crate::error::CommandError;
 
 /// A library of Redis 7 and later.
@@ -23,11 +23,9 @@ pub fn dump_libraries<'a>(texts: impl Iterator<Item = &'a [u8]>, compression: Co
         writer.byte(LIBRARY);
         writer.string(text);
     }
-    writer.bytes(&VERSION.to_le_bytes());
     let mut sum = crc64::sum();
     sum.update(writer.written());
-    writer.bytes(&sum.finalize().to_le_bytes());
-    writer.into_bytes()
+    sealed(writer, sum)
 }
 
 /// The texts of the libraries in a payload whose footer is right, one after the other.
@@ -38,13 +36,9 @@ pub struct LibraryTexts<'a> {
 impl<'a> LibraryTexts<'a> {
     pub fn of(payload: &'a [u8]) -> Result<Self, CommandError> {
         let body_len = payload.len().checked_sub(FOOTER_LEN).ok_or(WRONG_FOOTER)?;
-        let (summed, footer) = payload.split_at(body_len + 2);
-        let version = u16::from_le_bytes([summed[body_len], summed[body_len + 1]]);
         let mut sum = crc64::sum();
-        sum.update(summed);
-        if version > VERSION || sum.finalize().to_le_bytes() != *footer {
-            return Err(WRONG_FOOTER);
-        }
+        sum.update(&payload[..body_len + 2]);
+        check_footer(&payload[body_len..], sum)?;
         Ok(Self { reader: Reader::new(&payload[..body_len]) })
     }
 

@@ -141,14 +141,28 @@ impl Dump {
 
     /// The payload, when all is written.
     pub fn finish(self) -> Vec<u8> {
-        let Self { writer, mut sum, .. } = self;
-        let version = VERSION.to_le_bytes();
-        sum.update(&version);
-        let mut payload = writer.into_bytes();
-        payload.extend_from_slice(&version);
-        payload.extend_from_slice(&sum.finalize().to_le_bytes());
-        payload
+        sealed(self.writer, self.sum)
     }
+}
+
+/// What was written, whose checksum is `sum`, and its footer.
+fn sealed(writer: Writer, mut sum: crc64::Sum) -> Vec<u8> {
+    let version = VERSION.to_le_bytes();
+    sum.update(&version);
+    let mut payload = writer.into_bytes();
+    payload.extend_from_slice(&version);
+    payload.extend_from_slice(&sum.finalize().to_le_bytes());
+    payload
+}
+
+/// Whether a footer is right. `sum` is of all before the checksum.
+fn check_footer(footer: &[u8], sum: crc64::Sum) -> Result<(), CommandError> {
+    let (version, checksum) = footer.split_at(2);
+    let version = u16::from_le_bytes([version[0], version[1]]);
+    if version > VERSION || sum.finalize().to_le_bytes() != *checksum {
+        return Err(WRONG_FOOTER);
+    }
+    Ok(())
 }
 
 /// A payload on its way in, in slices.
@@ -200,11 +214,7 @@ impl Restoring {
                 if upto < body_len + 2 {
                     return Ok(Restored::More);
                 }
-                let (version, footer) = self.payload[body_len..].split_at(2);
-                let version = u16::from_le_bytes([version[0], version[1]]);
-                if version > VERSION || sum.clone().finalize().to_le_bytes() != *footer {
-                    return Err(WRONG_FOOTER);
-                }
+                check_footer(&self.payload[body_len..], sum.clone())?;
                 if self.payload.first() != Some(&kind::MODULE_2) || body_len == 0 {
                     return Ok(Restored::Sound);
                 }

@@ -18,6 +18,7 @@ use draw::{Draw, Step};
 use run::{Counts, Pair};
 use std::collections::BTreeSet;
 use support::server::{Kind, Server};
+use support::setting::setting;
 use support::words;
 
 /// Commands for each row at full size.
@@ -37,14 +38,14 @@ fn same_as_redis_with_3_workers() {
 }
 
 fn compare_with_redis(threads: usize) {
-    let n_commands = setting("SKERRY_DIFF_COMMANDS", 120_000);
-    let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1);
-    let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1) as u64;
+    let n_commands = setting("SKERRY_DIFF_COMMANDS", 120_000) as usize;
+    let n_seeds = setting("SKERRY_DIFF_SEEDS", 4).max(1) as usize;
+    let first_seed = setting("SKERRY_DIFF_FIRST_SEED", 1);
     // Long offsets are refused then: a bit far out would make a string of 512 MB.
     let extra = ["--proto-max-bulk-len", "1048576"].map(str::to_owned);
     let mut ours = Server::start(Kind::Skerry { threads }, &extra);
     let theirs = Server::start(Kind::Redis, &extra);
-    let known = commands_of(&ours);
+    let known = ours.command_names().iter().map(|name| name.to_ascii_uppercase()).collect();
     let mut counts = Counts::new();
     let mut reports = Vec::new();
     for seed in first_seed..first_seed + n_seeds as u64 {
@@ -96,18 +97,4 @@ fn check_counts(counts: &Counts, known: &BTreeSet<String>, n_commands: usize) {
         }
     }
     assert!(low.is_empty(), "under {least} good replies each: {}", low.join(", "));
-}
-
-fn commands_of(server: &Server) -> BTreeSet<String> {
-    let list = server.connect().call(&["COMMAND", "LIST"]).items().unwrap_or_default();
-    list.iter()
-        .filter_map(|name| name.text().map(|t| String::from_utf8_lossy(t).to_ascii_uppercase()))
-        .collect()
-}
-
-fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
-        Err(_) => default,
-    }
 }

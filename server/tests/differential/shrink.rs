@@ -3,6 +3,7 @@
 use super::draw::Step;
 use super::run::{Difference, Pair};
 use super::support::server::Server;
+use super::support::shrink::shrunk;
 use super::support::words;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -30,7 +31,7 @@ pub(crate) fn report(ours: &mut Server, theirs: &Server, program: &[Step], found
     let mut replays = MAX_REPLAYS;
     for start in [related.clone(), prefix.to_vec()] {
         if let Some(what) = differs(ours, theirs, &start) {
-            let (steps, what) = shrink(ours, theirs, start, what, &mut replays);
+            let (steps, what) = shrunk(start, what, &mut replays, |steps| differs(ours, theirs, steps));
             let _ = writeln!(text, "shrunk to {} commands (connection 1 speaks RESP3):", steps.len());
             show(&steps, &mut text);
             let _ = writeln!(text, "with the difference {what}");
@@ -40,30 +41,6 @@ pub(crate) fn report(ours: &mut Server, theirs: &Server, program: &[Step], found
     let _ = writeln!(text, "not seen again on a replay; the commands before it on its keys:");
     show(&related, &mut text);
     text
-}
-
-fn shrink(
-    ours: &Server,
-    theirs: &Server,
-    mut steps: Vec<Step>,
-    mut what: String,
-    replays: &mut usize,
-) -> (Vec<Step>, String) {
-    let mut chunk = steps.len() / 2;
-    while chunk > 0 && *replays > 0 {
-        let mut at = 0;
-        while at < steps.len() && *replays > 0 {
-            let mut shorter = steps.clone();
-            shorter.drain(at..(at + chunk).min(steps.len()));
-            *replays -= 1;
-            match differs(ours, theirs, &shorter) {
-                Some(now) => (steps, what) = (shorter, now),
-                None => at += chunk,
-            }
-        }
-        chunk /= 2;
-    }
-    (steps, what)
 }
 
 fn differs(ours: &Server, theirs: &Server, steps: &[Step]) -> Option<String> {

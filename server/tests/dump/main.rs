@@ -13,15 +13,10 @@ mod support;
 mod travel;
 mod values;
 
-fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
-        Err(_) => default,
-    }
-}
+use support::setting::setting;
 
 fn seed() -> u64 {
-    let seed = setting("SKERRY_DUMP_SEED", 1) as u64;
+    let seed = setting("SKERRY_DUMP_SEED", 1);
     println!("SKERRY_DUMP_SEED={seed}");
     seed
 }

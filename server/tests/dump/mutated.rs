@@ -169,7 +169,7 @@ struct Tally {
 
 #[test]
 fn tampered_payloads_do_no_harm() {
-    let n_mutations = setting("SKERRY_DUMP_MUTATIONS", 60_000);
+    let n_mutations = setting("SKERRY_DUMP_MUTATIONS", 60_000) as usize;
     let mut rng = Rng::new(seed() ^ 0xabcd);
     let config = Config::default();
     let limits = Limits {

@@ -1,6 +1,7 @@
 //! Payloads written by hand, in every type of value that Redis 8.2.3 reads, so that a fault of the server's own writer
 //! cannot hide and forms that nobody writes any more are read.
 
+use super::support::crc64::crc64;
 use super::support::rng::Rng;
 use super::values::Value;
 
@@ -58,26 +59,6 @@ pub(crate) fn seal(mut body: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let sum = crc64(&body);
     body.extend_from_slice(&sum.to_le_bytes());
     body
-}
-
-pub(crate) fn crc64(bytes: &[u8]) -> u64 {
-    const TABLE: [u64; 256] = {
-        const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
-        let mut table = [0; 256];
-        let mut at = 0;
-        while at < 256 {
-            let mut sum = at as u64;
-            let mut bit = 0;
-            while bit < 8 {
-                sum = sum >> 1 ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 };
-                bit += 1;
-            }
-            table[at] = sum;
-            at += 1;
-        }
-        table
-    };
-    bytes.iter().fold(0, |sum, byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
 }
 
 struct Out<'a> {

@@ -163,7 +163,7 @@ fn call(conn: &mut Conn, words: &[&[u8]]) -> Reply {
 
 #[test]
 fn streams_travel_both_ways() {
-    let n_streams = setting("SKERRY_DUMP_VALUES", 150);
+    let n_streams = setting("SKERRY_DUMP_VALUES", 150) as usize;
     let mut rng = Rng::new(seed() ^ 0x57);
     let checks = ["--sanitize-dump-payload".to_owned(), "yes".to_owned()];
     let (ours, theirs) =
@@ -236,7 +236,7 @@ fn released_entries_travel_as_a_nameless_consumer_s() {
 
 #[test]
 fn tampered_streams_do_no_harm() {
-    let n_mutations = setting("SKERRY_DUMP_MUTATIONS", 60_000);
+    let n_mutations = setting("SKERRY_DUMP_MUTATIONS", 60_000) as usize;
     let mut rng = Rng::new(seed() ^ 0x58);
     let config = Config::default();
     let limits = Limits::new(HashSeed::from_u64(5));

@@ -211,7 +211,7 @@ const KINDS: Kinds = &[
 /// Every encoding, from either server to the other.
 #[test]
 fn values_travel_both_ways() {
-    let n_values = setting("SKERRY_DUMP_VALUES", 150);
+    let n_values = setting("SKERRY_DUMP_VALUES", 150) as usize;
     let mut rng = Rng::new(seed());
     let (ours, theirs) = servers();
     let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
@@ -260,7 +260,7 @@ fn travel(from: &mut Conn, to: &mut Conn, batch: &[Value], encoding: &str) {
 /// Every form of payload that Redis 8.2.3 reads, to both servers.
 #[test]
 fn every_form_of_payload_is_read_alike() {
-    let n_values = setting("SKERRY_DUMP_VALUES", 150);
+    let n_values = setting("SKERRY_DUMP_VALUES", 150) as usize;
     let mut rng = Rng::new(seed() ^ 0xf0f0);
     let (ours, theirs) = servers();
     let (mut ours, mut theirs) = (ours.connect(), theirs.connect());

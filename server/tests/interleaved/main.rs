@@ -50,6 +50,7 @@ use counts::Counts;
 use pair::{Failure, Pair};
 use std::collections::BTreeSet;
 use support::server::{Kind, Server};
+use support::setting::setting;
 use support::words;
 
 const STEPS_PER_PROGRAM: usize = 120;
@@ -77,12 +78,12 @@ fn streams_as_in_redis_with_3_workers() {
 }
 
 fn compare_with_redis(threads: usize, subject: Subject) {
-    let n_commands = number_from("SKERRY_INTERLEAVED_COMMANDS", 6000) as usize;
-    let first = number_from("SKERRY_INTERLEAVED_SEED", 1);
+    let n_commands = setting("SKERRY_INTERLEAVED_COMMANDS", 6000) as usize;
+    let first = setting("SKERRY_INTERLEAVED_SEED", 1);
     let extra = ["--proto-max-bulk-len", "1048576"].map(str::to_owned);
     let mut ours = Server::start(Kind::Skerry { threads }, &extra);
     let theirs = Server::start(Kind::Redis, &extra);
-    let known = commands_of(&ours);
+    let known = ours.command_names().iter().map(|name| name.to_ascii_uppercase()).collect();
     let mut counts = Counts::default();
     let mut reports = Vec::new();
     let mut seed = first;
@@ -123,15 +124,4 @@ fn run_program(
     }
     let failure = pair.finish().err();
     (program, failure)
-}
-
-fn commands_of(server: &Server) -> BTreeSet<String> {
-    let list = server.connect().call(&["COMMAND", "LIST"]).items().unwrap_or_default();
-    list.iter()
-        .filter_map(|name| name.text().map(|t| String::from_utf8_lossy(t).to_ascii_uppercase()))
-        .collect()
-}
-
-fn number_from(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }

@@ -4,6 +4,7 @@ use super::counts::Counts;
 use super::draw::Step;
 use super::pair::{Failure, Pair};
 use super::support::server::Server;
+use super::support::shrink::shrunk;
 use super::words;
 use std::fmt::Write as _;
 
@@ -25,8 +26,8 @@ pub(crate) fn report(
         let mut replays = MAX_REPLAYS;
         match differs((ours, theirs), seed, &steps) {
             Some(now) => {
-                what = now;
-                shrink((ours, theirs), seed, &mut steps, &mut what, &mut replays);
+                let again = |steps: &[Step]| differs((ours, theirs), seed, steps);
+                (steps, what) = shrunk(steps, now, &mut replays, again);
             }
             None => text.push_str("not seen again on a replay\n"),
         }
@@ -37,29 +38,6 @@ pub(crate) fn report(
     }
     let _ = writeln!(text, "with the difference {what}");
     text
-}
-
-fn shrink(
-    servers: (&Server, &Server),
-    seed: u64,
-    steps: &mut Vec<Step>,
-    what: &mut String,
-    replays: &mut usize,
-) {
-    let mut chunk = steps.len() / 2;
-    while chunk > 0 && *replays > 0 {
-        let mut at = 0;
-        while at < steps.len() && *replays > 0 {
-            let mut shorter = steps.clone();
-            shorter.drain(at..(at + chunk).min(steps.len()));
-            *replays -= 1;
-            match differs(servers, seed, &shorter) {
-                Some(now) => (*steps, *what) = (shorter, now),
-                None => at += chunk,
-            }
-        }
-        chunk /= 2;
-    }
 }
 
 fn differs(servers: (&Server, &Server), seed: u64, steps: &[Step]) -> Option<String> {

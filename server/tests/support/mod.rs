@@ -8,11 +8,14 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod conn;
+pub mod crc64;
 pub mod dialogue;
 pub mod notation;
 pub mod peer;
 pub mod reply;
 pub mod rng;
 pub mod server;
+pub mod setting;
+pub mod shrink;
 pub mod vectors;
 pub mod words;

@@ -3,6 +3,7 @@
 use super::conn::Conn;
 use super::peer;
 use super::reply::Reply;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -78,6 +79,27 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The names of its commands, those of containers as `container|name`, in lower case.
+    pub fn command_names(&self) -> BTreeSet<String> {
+        let list = self.connect().call(&["COMMAND", "LIST"]).items().expect("a list");
+        list.iter()
+            .map(|name| String::from_utf8_lossy(name.text().expect("a name")).to_ascii_lowercase())
+            .collect()
+    }
+
+    /// A line of the process's status in bytes: VmRSS, resident now; VmHWM, the most that ever was.
+    pub fn memory_bytes(&self, name: &str) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the server runs");
+        let line = status.lines().find(|l| l.starts_with(name)).expect("the line");
+        let kib: usize = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
+        kib * 1024
+    }
+
+    pub fn rss_bytes(&self) -> usize {
+        self.memory_bytes("VmRSS:")
     }
 
     /// Whether the process is still there; a test says so before it blames the protocol.

@@ -35,6 +35,12 @@ pub struct IdempotenceLimits {
     pub max_ids: u32,
 }
 
+impl IdempotenceLimits {
+    fn is_expired(self, at_ms: i64, now_ms: i64) -> bool {
+        now_ms.saturating_sub(at_ms) >= i64::from(self.duration_s) * 1000
+    }
+}
+
 #[derive(Clone, Default)]
 struct Producer {
     sent: VecDeque<(Arc<[u8]>, i64)>,
@@ -86,15 +92,11 @@ impl Idempotence {
     pub fn n_tracked(&self, now_ms: i64) -> (usize, usize) {
         let living = |producer: &Producer| {
             let expired =
-                producer.sent.iter().take_while(|(_, at_ms)| self.is_expired(*at_ms, now_ms)).count();
+                producer.sent.iter().take_while(|(_, at_ms)| self.limits.is_expired(*at_ms, now_ms)).count();
             producer.sent.len() - expired
         };
         let counts = self.producers.values().map(living).filter(|n| *n > 0);
         counts.fold((0, 0), |(n_producers, n_ids), n| (n_producers + 1, n_ids + n))
-    }
-
-    fn is_expired(&self, at_ms: i64, now_ms: i64) -> bool {
-        now_ms.saturating_sub(at_ms) >= i64::from(self.limits.duration_s) * 1000
     }
 
     /// The entry that `producer` has sent under this ID, if that is remembered.
@@ -143,9 +145,7 @@ impl Idempotence {
         let Some(of_producer) = self.producers.get_mut(producer) else { return };
         for _ in 0..most {
             match of_producer.sent.front() {
-                Some((_, at_ms)) if now_ms.saturating_sub(*at_ms) >= i64::from(limits.duration_s) * 1000 => {
-                    of_producer.forget_oldest();
-                }
+                Some((_, at_ms)) if limits.is_expired(*at_ms, now_ms) => of_producer.forget_oldest(),
                 Some(_) | None => break,
             }
         }
